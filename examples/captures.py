@@ -93,11 +93,11 @@ def wait_until_sealed(url: str, seconds: float = 60) -> dict[str, Any]:
     """How the capture stands in the end."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        shown: dict[str, Any] = json.loads(ask(url)[1])
-        if shown["state"] in ("SEALED", "FAILED"):
-            return shown
+        capture: dict[str, Any] = json.loads(ask(url)[1])
+        if capture["state"] in ("SEALED", "FAILED"):
+            return capture
         time.sleep(0.1)
-    raise SystemExit(f"not sealed within {seconds:g} s: {shown['state']}")
+    raise SystemExit(f"not sealed within {seconds:g} s: {capture['state']}")
 
 
 def main() -> int:
@@ -108,27 +108,27 @@ def main() -> int:
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("proof"))
     parser.add_argument("--wait", type=float, default=60, help="seconds for the instance to be ready")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
 
-    wait_until_ready(given.url, given.wait)
-    encrypted, said = encrypt(given.picture.read_bytes(), make_kek(given.data_dir))
+    wait_until_ready(arguments.url, arguments.wait)
+    encrypted, description = encrypt(arguments.picture.read_bytes(), make_kek(arguments.data_dir))
     capture_id = str(uuid.uuid4())
     key = f"captures/{capture_id}.enc"
-    upload(given.data_dir, key, encrypted)
-    body = said | {
+    upload(arguments.data_dir, key, encrypted)
+    body = description | {
         "capture_id": capture_id,
         "upload_object_key": key,
-        "mime_type": mimetypes.guess_type(given.picture.name)[0] or "application/octet-stream",
+        "mime_type": mimetypes.guess_type(arguments.picture.name)[0] or "application/octet-stream",
         "device_id": str(uuid.uuid4()),
         "timestamp_device": datetime.now(UTC).isoformat(),
     }
-    first, again = ask(f"{given.url}/v1/captures", body), ask(f"{given.url}/v1/captures", body)
+    first, again = ask(f"{arguments.url}/v1/captures", body), ask(f"{arguments.url}/v1/captures", body)
     print(f"posted: {first[0]}, and the same again: {again[0]}")
-    shown = wait_until_sealed(f"{given.url}/v1/captures/{capture_id}")
-    print(f"{shown['state']}: {shown['error'] or shown['sealed_at']}")
-    if shown["state"] == "FAILED":
+    capture = wait_until_sealed(f"{arguments.url}/v1/captures/{capture_id}")
+    print(f"{capture['state']}: {capture['error'] or capture['sealed_at']}")
+    if capture["state"] == "FAILED":
         return 1
-    return verify(given.url, capture_id, encrypted, given.data_dir, given.out)
+    return verify(arguments.url, capture_id, encrypted, arguments.data_dir, arguments.out)
 
 
 def verify(url: str, capture_id: str, encrypted: bytes, data_dir: Path, out: Path) -> int:
@@ -140,8 +140,17 @@ def verify(url: str, capture_id: str, encrypted: bytes, data_dir: Path, out: Pat
     (out / "signer.pem").write_bytes(signer.stdout)
     for name in ("proof", "audit"):
         (out / f"{name}.json").write_bytes(ask(f"{url}/v1/captures/{capture_id}/{name}")[1])
-    words = ["verify", "proof.json", "--object", "object.enc", "--audit", "audit.json", "--key", "signer.pem"]
-    return subprocess.run([*cograil, *words], cwd=out, check=False).returncode
+    arguments = [
+        "verify",
+        "proof.json",
+        "--object",
+        "object.enc",
+        "--audit",
+        "audit.json",
+        "--key",
+        "signer.pem",
+    ]
+    return subprocess.run([*cograil, *arguments], cwd=out, check=False).returncode
 
 
 if __name__ == "__main__":

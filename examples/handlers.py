@@ -27,8 +27,8 @@ async def collect(ctx: Context, customer: str, day: str = "2026-01-31") -> dict:
 @handler("digest", process=True)
 def digest(ctx: Context, customer: str, rounds: int = 200_000) -> dict:
     """A function that computes runs in a child process: it is killed when its time is up."""
-    found = hashlib.pbkdf2_hmac("sha256", customer.encode(), b"cograil", rounds)
-    return {"digest": found.hex()}
+    hashed = hashlib.pbkdf2_hmac("sha256", customer.encode(), b"cograil", rounds)
+    return {"digest": hashed.hex()}
 
 
 @handler("book")

@@ -23,8 +23,10 @@ async def reserve(ctx: Context, symbol: str) -> dict:
     """Everything is the job's own together with this result, or nothing is."""
     async with ctx.transaction() as mine:
         tx = joined(mine.connection, "reserve")
-        asked = idempotency.fingerprint({"symbol": symbol})
-        match await idempotency.decide(tx, quote_of(symbol), asked, idempotency.attach(keep_seconds=3600)):
+        fingerprint = idempotency.fingerprint({"symbol": symbol})
+        match await idempotency.decide(
+            tx, quote_of(symbol), fingerprint, idempotency.attach(keep_seconds=3600)
+        ):
             case Replay(record):
                 return {"is_mine": False, "quote": record.answer}
             case Attach(record):
@@ -43,7 +45,7 @@ async def _take_all(tx: Transaction, job_id: str, symbol: str) -> int:
         raise Retry(f"{symbol} is with job {lease.job_id}", code="taken")
     slot = await slots.take(tx, "quotes", limit=3, holder=job_id, seconds=60, job_id=job_id)
     if isinstance(slot, slots.Full):
-        raise Retry(f"all places are taken: {[one.job_id for one in slot.holders]}", code="full")
+        raise Retry(f"all places are taken: {[holder.job_id for holder in slot.holders]}", code="full")
     if wait := await buckets.take(tx, "registry", capacity=20, per_second=7):
         raise Retry(f"too fast by {wait:.1f} s", code="too_fast")
     return lease.fence
@@ -52,10 +54,10 @@ async def _take_all(tx: Transaction, job_id: str, symbol: str) -> int:
 @handler("quote")
 async def quote(ctx: Context, symbol: str, turn: int, lease: int) -> dict:
     """The answer is kept under the lease: of a job that lost it nothing is written."""
-    found = {"symbol": symbol, "cents": 100 + len(symbol)}
+    quoted = {"symbol": symbol, "cents": 100 + len(symbol)}
     async with ctx.transaction() as mine:
         tx = joined(mine.connection, "quote")
         if not await leases.check(tx, f"quote:{symbol}", lease):
             raise Retry("the lease is lost", code="lease_lost")
-        await idempotency.answer(tx, quote_of(symbol), turn, found)
-        return found
+        await idempotency.answer(tx, quote_of(symbol), turn, quoted)
+        return quoted

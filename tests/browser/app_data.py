@@ -12,7 +12,7 @@ from receivers import HERE, QUICK
 from tests.apps.companies.registers import DANONE, INPI, OTHER, Registers, http_response, serving_registers
 from tests.apps.documents import sample_documents
 
-from cograil.apps.companies.worker_lifespan import running_companies
+from cograil.apps.companies.worker_lifespan import companies_on_worker
 from cograil.apps.documents.layout import Folder
 from cograil.apps.documents.watcher import Watcher
 from cograil.settings import Settings
@@ -35,7 +35,7 @@ def site_settings(registers: Registers, root: Path, **relay: Any) -> Settings:
 
 async def enable_companies(stack: AsyncExitStack, lab: Lab) -> None:
     """What a worker needs to ask the registers; before it begins."""
-    await stack.enter_async_context(running_companies(lab.registry, lab.db, lab.settings))
+    await stack.enter_async_context(companies_on_worker(lab.registry, lab.db, lab.settings))
 
 
 async def add_companies(api: Api, registers: Registers) -> None:

@@ -82,7 +82,7 @@ def body_of(endpoint: Endpoint, things: dict[str, str]) -> dict[str, Any] | None
         return None
     bodies: dict[tuple[str, str], dict[str, Any]] = {
         ("containers", "NewContainerJob"): {"id": things["container"], "image": "busybox"},
-        ("companies", "NewRequest"): {"siren": things["siren"]},
+        ("companies", "NewCompanyRequest"): {"siren": things["siren"]},
         ("companies", "Body"): {},
         ("captures", "NewCapture"): sample(capture_id=things["capture"]),
         ("documents", "NewConfig"): {"ocr_concurrency": 2},
@@ -168,11 +168,11 @@ async def front(api: Api) -> AsyncIterator[Api]:
 
 
 def at_the_root(endpoint: Endpoint) -> Endpoint:
-    from cograil.apps.documents.routes import table_of
+    from cograil.apps.documents.routes import make_router
 
     return next(
         one
-        for one in table_of("").endpoints
+        for one in make_router("").endpoints
         if (one.method, f"/apps/documents{one.path}") == (endpoint.method, endpoint.path)
     )
 

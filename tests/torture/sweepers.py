@@ -11,12 +11,12 @@ from tests.torture.operator_actions import Act
 from tests.torture.victims import sweep
 
 from cograil.apps.containers import jobs
-from cograil.apps.containers.jobs import Asked
+from cograil.apps.containers.jobs import ContainerCaller
 from cograil.apps.containers.request import read_request
 from cograil.verbs.cancel import cancel
 
 KEPT_SECONDS = 900.0
-ASKED = Asked("default", None, KEPT_SECONDS)
+ASKED = ContainerCaller("default", None, KEPT_SECONDS)
 # At any moment: it is settled if and only if its exit was told, once.
 UNEVEN = """
 select c.id, c.status, (select count(*) from cograil.outbox o

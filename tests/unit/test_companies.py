@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cograil.apps.companies import field_mapping
+from cograil.apps.companies import field_map
 from cograil.apps.companies.constants import INPI, RCS, RECHERCHE, SOURCE_CODES, SOURCES
 from cograil.apps.companies.handlers import bucket_of
 from cograil.apps.companies.identifiers import Identifiers, doubts, is_luhn, is_plausible_siret
 from cograil.apps.companies.legal_forms import LABELS
-from cograil.apps.companies.merge import MATRIX, NOTHING, Company, Said, freshness, masked_fields, merge
-from cograil.apps.companies.run_outcome import MAX_ERROR, Ended, failed_as, judge
+from cograil.apps.companies.merge import MATRIX, NOTHING, Company, SourceData, freshness, masked_fields, merge
+from cograil.apps.companies.run_outcome import MAX_ERROR, SourceOutcome, failed_as, judge
 from cograil.apps.companies.source_http import read_retry_after
-from cograil.apps.companies.sources import Wanted, expiry, search
+from cograil.apps.companies.sources import CompanyQuery, expiry, search
 from cograil.apps.companies.workflow import WORKFLOW
 from cograil.definitions import read_workflow
 from cograil.store.database import Database
@@ -67,8 +67,8 @@ def test_whoever_changes_the_pipeline_gives_it_the_next_version() -> None:
 # -- merging -----------------------------------------------------------------------------------------------
 
 
-def said(**fields: Any) -> Said:
-    return Said(fields, NOW)
+def said(**fields: Any) -> SourceData:
+    return SourceData(fields, NOW)
 
 
 @pytest.mark.parametrize(("field", "order"), MATRIX.items())
@@ -97,10 +97,10 @@ ANSWERS = st.dictionaries(st.sampled_from(SOURCES), st.dictionaries(st.sampled_f
 
 @given(st.dictionaries(st.sampled_from(list(MATRIX)), st.text("xyz", min_size=1)), ANSWERS)
 def test_nothing_said_never_replaces_something_known(known: dict[str, str], answers: Any) -> None:
-    said = {source: Said(fields, NOW) for source, fields in answers.items()}
+    said = {source: SourceData(fields, NOW) for source, fields in answers.items()}
     found = merge(Company(known, {}), said)
     assert all(found.fields.get(field) for field in known if field not in masked_fields(said))
-    again = merge(found, {source: Said(fields, NOW) for source, fields in answers.items()})
+    again = merge(found, {source: SourceData(fields, NOW) for source, fields in answers.items()})
     assert again == found, "the same again changes nothing"
 
 
@@ -119,11 +119,11 @@ def test_how_long_a_field_is_fresh_is_shown() -> None:
 
 # -- verdicts ----------------------------------------------------------------------------------------------
 
-OK = [Ended(source, 200) for source in SOURCES]
+OK = [SourceOutcome(source, 200) for source in SOURCES]
 
 
-def failed(source: str, http: int | None, code: str) -> Ended:
-    return Ended(source, http, code)
+def failed(source: str, http: int | None, code: str) -> SourceOutcome:
+    return SourceOutcome(source, http, code)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def failed(source: str, http: int | None, code: str) -> Ended:
     ],
 )
 def test_the_verdict_follows_from_the_sources(
-    ended: list[Ended], has_core: bool, status: str, error: str | None
+    ended: list[SourceOutcome], has_core: bool, status: str, error: str | None
 ) -> None:
     verdict = judge(ended, core_identity_present=has_core)
     assert (verdict.status, verdict.error) == (status, error)
@@ -151,10 +151,12 @@ def test_the_verdict_follows_from_the_sources(
 
 
 @given(
-    st.lists(st.builds(Ended, st.sampled_from(SOURCES), st.none(), st.sampled_from([None, "TIMEOUT"]))),
+    st.lists(
+        st.builds(SourceOutcome, st.sampled_from(SOURCES), st.none(), st.sampled_from([None, "TIMEOUT"]))
+    ),
     st.booleans(),
 )
-def test_every_verdict_keeps_the_invariants(ended: list[Ended], has_core: bool) -> None:
+def test_every_verdict_keeps_the_invariants(ended: list[SourceOutcome], has_core: bool) -> None:
     found = judge(ended, core_identity_present=has_core)
     required, optional = found.required_sources_failed_count, found.optional_sources_failed_count
     if found.status == "SUCCESS":
@@ -190,15 +192,15 @@ def test_what_the_engine_says_has_a_word_of_the_contract(error: Any, code: str, 
 
 @pytest.mark.parametrize("answer", [{}, {"formality": None}, {"formality": {"content": []}}, {"data": 1}])
 def test_answers_of_another_shape_say_nothing(answer: dict[str, Any]) -> None:
-    for read in (field_mapping.inpi_fields, field_mapping.rcs_fields, field_mapping.recherche_fields):
+    for read in (field_map.inpi_fields, field_map.rcs_fields, field_map.recherche_fields):
         assert not any(read(answer).values())
 
 
 def test_a_person_has_a_name_at_inpi_and_at_the_register_of_commerce() -> None:
     person = {"descriptionPersonne": {"nom": "DURAND", "prenoms": ["Anne", "Marie"]}}
     content = {"personnePhysique": {"identite": {"entrepreneur": person}}}
-    assert field_mapping.inpi_fields({"formality": {"content": content}})["legal_name"] == "Anne DURAND"
-    found = field_mapping.rcs_fields({"data": {"personne_physique": {"nom": "DURAND", "prenom": "Anne"}}})
+    assert field_map.inpi_fields({"formality": {"content": content}})["legal_name"] == "Anne DURAND"
+    found = field_map.rcs_fields({"data": {"personne_physique": {"nom": "DURAND", "prenom": "Anne"}}})
     assert found["legal_name"] == "Anne DURAND"
 
 
@@ -214,7 +216,7 @@ def test_an_extract_says_nothing_in_empty_texts_and_means_two_things_by_its_seco
     }
     nobody = {"nom": "", "prenom": "", "adresse": EMPTY_ADDRESS}
     company = {"adresse_siege": head, "personne_morale": {"denomination": "A"}, "personne_physique": nobody}
-    found = field_mapping.rcs_fields({"data": company})
+    found = field_map.rcs_fields({"data": company})
     assert (found["legal_name"], found["address_line1"], found.get("address_line2")) == (
         "A",
         "34 RUE A",
@@ -224,7 +226,7 @@ def test_an_extract_says_nothing_in_empty_texts_and_means_two_things_by_its_seco
     person = {"nom": "DURAND", "prenom": "ANNE", "adresse": home}
     nothing = {"denomination": "", "forme_juridique": {"valeur": "", "code": ""}}
     whole = {"adresse_siege": EMPTY_ADDRESS, "personne_morale": nothing, "personne_physique": person}
-    found = field_mapping.rcs_fields({"data": whole})
+    found = field_map.rcs_fields({"data": whole})
     assert (found["legal_name"], found["address_line1"], found["city"]) == ("ANNE DURAND", "UN LIEU", "DAX")
     assert found["legal_form"] is None
 
@@ -234,19 +236,19 @@ def test_who_does_not_want_to_be_shown_is_not_named_by_inpi_either() -> None:
     address = {"codePostal": "40100", "commune": "DAX", "voie": "RUE A", "codePays": "FRA"}
     body = {"identite": {"entrepreneur": person}, "adresseEntreprise": {"adresse": address}}
     answer = {"formality": {"diffusionINSEE": "N", "content": {"personnePhysique": body}}}
-    found = field_mapping.inpi_fields(answer)
+    found = field_map.inpi_fields(answer)
     assert found["data_masked"]
-    assert {found[name] for name in field_mapping.PRIVATE} == {None}
+    assert {found[name] for name in field_map.PRIVATE} == {None}
     assert (found["city"], found["country_code"]) == ("DAX", "FR")
     answer["formality"]["diffusionINSEE"] = "O"
-    assert field_mapping.inpi_fields(answer)["legal_name"] == "Anne DURAND"
+    assert field_map.inpi_fields(answer)["legal_name"] == "Anne DURAND"
 
 
 def test_inpi_has_some_of_it_at_the_main_establishment() -> None:
     main = {"descriptionEtablissement": {"nomCommercial": "CHEZ A"}, "adresse": {"commune": "DAX"}}
     body = {"adresseEntreprise": {"adresse": {"voie": None}}, "etablissementPrincipal": main}
     formality = {"codeAPE": "6201Z", "content": {"personnePhysique": body}}
-    found = field_mapping.inpi_fields({"formality": formality})
+    found = field_map.inpi_fields({"formality": formality})
     assert (found["trade_name"], found["city"], found["naf_code"]) == ("CHEZ A", "DAX", "62.01Z")
 
 
@@ -256,7 +258,7 @@ def test_a_head_office_abroad_has_its_city_and_its_country() -> None:
         "libelle_pays_etranger": "BELGIQUE",
         "libelle_commune_etranger": "GENT",
     }
-    found = field_mapping.recherche_fields({"siege": head})
+    found = field_map.recherche_fields({"siege": head})
     assert (found["city"], found["country_code"]) == ("GENT", "BE")
 
 
@@ -275,11 +277,11 @@ def test_a_head_office_abroad_has_its_city_and_its_country() -> None:
     ],
 )
 def test_legal_forms_have_labels_and_unknown_ones_none(code: Any, label: str | None) -> None:
-    assert field_mapping.recherche_fields({"nature_juridique": code})["legal_form"] == label
+    assert field_map.recherche_fields({"nature_juridique": code})["legal_form"] == label
 
 
 def test_a_company_that_was_struck_off_is_closed() -> None:
-    assert field_mapping.rcs_fields({"data": {"date_radiation": "2020-01-01"}})["active_status"] == "C"
+    assert field_map.rcs_fields({"data": {"date_radiation": "2020-01-01"}})["active_status"] == "C"
 
 
 @pytest.mark.parametrize(
@@ -293,12 +295,12 @@ def test_a_company_that_was_struck_off_is_closed() -> None:
     ],
 )
 def test_inpi_says_in_three_places_whether_a_company_is_closed(content: Any, status: str | None) -> None:
-    assert field_mapping.inpi_fields({"formality": {"content": content}})["active_status"] == status
+    assert field_map.inpi_fields({"formality": {"content": content}})["active_status"] == status
 
 
 def test_where_inpi_has_a_form_of_its_own_that_of_insee_counts() -> None:
     creation = {"formeJuridique": "0001", "formeJuridiqueInsee": "5710"}
-    found = field_mapping.inpi_fields({"formality": {"content": {"natureCreation": creation}}})
+    found = field_map.inpi_fields({"formality": {"content": {"natureCreation": creation}}})
     assert found["legal_form"] == "SAS, société par actions simplifiée"
 
 
@@ -314,7 +316,7 @@ def test_every_legal_form_has_the_shape_of_one() -> None:
 @pytest.mark.parametrize(("page", "per_page"), [(0, 1), (1, 26), (401, 25), (10_001, 1)])
 def test_a_page_that_the_register_does_not_give_is_not_asked_for(page: int, per_page: int) -> None:
     with pytest.raises(ValueError, match="not given"):
-        search(Wanted("552032534"), page, per_page)
+        search(CompanyQuery("552032534"), page, per_page)
 
 
 async def test_each_token_wakes_one_of_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:

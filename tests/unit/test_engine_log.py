@@ -6,7 +6,7 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator
 
-from cograil.apps.containers.runtime.container_runtime import BEGINNING, MAX_LINE, LogCursor
+from cograil.apps.containers.runtime.container_runtime import BEGINNING, MAX_LINE, ContainerLogCursor
 from cograil.apps.containers.runtime.docker_log_frames import frames_of, lines_behind, seconds_of
 
 AT = "2026-11-18T01:02:03"
@@ -17,11 +17,11 @@ async def each(*frames: str) -> AsyncIterator[bytes]:
         yield frame.encode()
 
 
-async def told(*frames: str, after: LogCursor = BEGINNING) -> list[tuple[LogCursor, str]]:
+async def told(*frames: str, after: ContainerLogCursor = BEGINNING) -> list[tuple[ContainerLogCursor, str]]:
     return [line async for line in lines_behind(each(*frames), after)]
 
 
-async def texts(*frames: str, after: LogCursor = BEGINNING) -> list[str]:
+async def texts(*frames: str, after: ContainerLogCursor = BEGINNING) -> list[str]:
     return [text for _, text in await told(*frames, after=after)]
 
 
@@ -40,14 +40,14 @@ async def test_whoever_goes_on_from_any_line_is_told_the_rest_and_nothing_twice(
 
 
 async def test_zeros_that_are_left_out_and_zones_that_change_do_not_hide_lines() -> None:
-    assert await texts(f"{AT}.500000001Z x\n", after=LogCursor(f"{AT}.5Z", 1)) == ["x"]
+    assert await texts(f"{AT}.500000001Z x\n", after=ContainerLogCursor(f"{AT}.5Z", 1)) == ["x"]
     summer, winter = "2026-10-25T02:59:59.9+02:00", "2026-10-25T02:00:00.1+01:00"
-    assert await texts(f"{winter} x\n", after=LogCursor(summer, 1)) == ["x"]
-    assert await texts(f"{summer} x\n", after=LogCursor(winter, 1)) == []
+    assert await texts(f"{winter} x\n", after=ContainerLogCursor(summer, 1)) == ["x"]
+    assert await texts(f"{summer} x\n", after=ContainerLogCursor(winter, 1)) == []
 
 
 async def test_a_clock_that_goes_back_hides_nothing_behind_a_new_line() -> None:
-    after = LogCursor(f"{AT}.5Z", 1)
+    after = ContainerLogCursor(f"{AT}.5Z", 1)
     assert await texts(f"{AT}.5Z known\n", f"{AT}.6Z new\n", f"{AT}.1Z back\n", after=after) == [
         "new",
         "back",

@@ -8,7 +8,7 @@ import click
 
 from cograil.plugins import Settings, connected, instance_options, plain, run_async, settings_for, write_json
 from cograil.plugins import out as stdout
-from laundry.washing import Load, list_loads
+from laundry.loads import Load, list_loads
 
 
 @click.group()

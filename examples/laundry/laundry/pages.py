@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cograil.plugins import HTML, AppPages, NavigationEntry, PageRequest, Response, page, pages
-from laundry.washing import list_loads
+from laundry.loads import list_loads
 
 laundry = pages("laundry")
 ENTRY = NavigationEntry(

@@ -15,8 +15,8 @@ from cograil.plugins import (
     problem_response,
     reply,
 )
+from laundry.loads import bring_load, list_loads
 from laundry.settings import LaundrySettings
-from laundry.washing import bring_load, list_loads
 
 loads = Router("laundry", "/v1")
 

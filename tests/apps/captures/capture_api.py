@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.keywrap import aes_key_wrap
 from doors import Answer, Api, open_door
 from lab import Lab, quick_settings
 
-from cograil.apps.captures.handlers import sealing
+from cograil.apps.captures.handlers import captures_on_worker
 from cograil.settings import Settings
 
 KEK_ID = "kek-2026-04-01"
@@ -152,5 +152,5 @@ class SealingSite:
 @asynccontextmanager
 async def open_sealing_site(capture_api: CaptureApi) -> AsyncIterator[SealingSite]:
     lab = capture_api.lab
-    async with sealing(lab.registry, lab.db, capture_api.api.context.settings), lab.running():
+    async with captures_on_worker(lab.registry, lab.db, capture_api.api.context.settings), lab.running():
         yield SealingSite(capture_api)

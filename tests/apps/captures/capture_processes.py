@@ -90,7 +90,7 @@ async def _serve(order: dict[str, Any]) -> None:
 async def _work(order: dict[str, Any]) -> None:
     from lab import open_lab
 
-    from cograil.apps.captures.handlers import sealing
+    from cograil.apps.captures.handlers import captures_on_worker
     from cograil.settings import Settings
 
     settings = Settings(**order["settings"])
@@ -98,7 +98,7 @@ async def _work(order: dict[str, Any]) -> None:
         _say(pid=os.getpid())
     async with (
         open_lab(order["dsn"], settings) as lab,
-        sealing(lab.registry, lab.db, settings),
+        captures_on_worker(lab.registry, lab.db, settings),
         lab.running(),
     ):
         if not order.get("is_early"):
@@ -123,7 +123,7 @@ def main() -> None:
     """Fork what is ordered."""
     import capture_api  # noqa: F401  which imports what children need
 
-    import cograil.apps.captures.sealing  # noqa: F401
+    import cograil.apps.captures.sealer  # noqa: F401
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin.buffer:

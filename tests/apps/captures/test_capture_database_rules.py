@@ -13,10 +13,10 @@ from capture_api import SAMPLE, CaptureApi, sample
 from lab import Lab
 
 from cograil.apps.captures import queries, states
-from cograil.apps.captures.failure import note
-from cograil.apps.captures.object_check import Examined
+from cograil.apps.captures.failure import append_entry
+from cograil.apps.captures.object_check import ObjectCheck
 from cograil.apps.captures.queries import Capture
-from cograil.apps.captures.sealing import _write_proof
+from cograil.apps.captures.sealer import _write_proof
 from cograil.apps.captures.signing import load_signer
 
 MOVE = """
@@ -125,7 +125,7 @@ async def test_two_workers_that_seal_one_capture_do_not_deadlock(
 
     async def write() -> str:
         async with db.transaction("test") as tx:
-            return await _write_proof(tx, capture, Examined(1, "0" * 64, "0" * 64), signer)
+            return await _write_proof(tx, capture, ObjectCheck(1, "0" * 64, "0" * 64), signer)
 
     async def waits() -> bool:
         return bool((await capture_api.lab.rows("select count(*) from pg_locks where not granted"))[0][0])
@@ -134,5 +134,5 @@ async def test_two_workers_that_seal_one_capture_do_not_deadlock(
         assert await queries.begin_sealing(tx, capture)
         writing = asyncio.create_task(write())
         await eventually(waits)
-        await note(tx, capture, "SEALING_STARTED", {})
+        await append_entry(tx, capture, "SEALING_STARTED", {})
     assert await writing == "SEALED"

@@ -18,7 +18,7 @@ import cograil
 from cograil.apps.captures import audit, manifest
 from cograil.apps.captures.proof_verifier import verify
 from cograil.apps.captures.settings import CaptureSettings
-from cograil.apps.captures.signing import BadKey, find_signer, load_public, load_signer
+from cograil.apps.captures.signing import BadKey, load_configured_signer, load_public, load_signer
 from cograil.canonical_json import canonical
 
 CONTENT = b"what was on the screen"
@@ -255,9 +255,9 @@ def test_a_signing_key_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) 
 def test_a_configured_signing_key_is_never_made(tmp_path: Path) -> None:
     """A file that is not there yet, or mistyped: what another key signs nobody trusts."""
     named = CaptureSettings(signing_key=tmp_path / "named.pem")
-    with pytest.raises(BadKey, match=r"COGRAIL_CAPTURES__SIGNING_KEY: .*genpkey"):
-        find_signer(named, tmp_path)
+    with pytest.raises(BadKey, match=r"COGRAIL_CAPTURES__SIGNING_KEY: the file .* does not exist.*genpkey"):
+        load_configured_signer(named, tmp_path)
     assert list(tmp_path.iterdir()) == []
-    own = find_signer(CaptureSettings(), tmp_path)
+    own = load_configured_signer(CaptureSettings(), tmp_path)
     (tmp_path / "captures" / "signing.pem").rename(tmp_path / "named.pem")
-    assert find_signer(named, tmp_path).public == own.public
+    assert load_configured_signer(named, tmp_path).public == own.public

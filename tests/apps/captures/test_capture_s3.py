@@ -15,7 +15,7 @@ from s3 import BUCKET, S3, running_s3
 from cograil.apps.captures import object_store
 from cograil.apps.captures.errors import StoreUnreachable, Unsealable
 from cograil.apps.captures.ingest import workflow
-from cograil.apps.captures.object_store import Objects
+from cograil.apps.captures.object_store import ObjectStore
 from cograil.apps.captures.proof_verifier import verify
 
 
@@ -57,7 +57,7 @@ async def test_an_s3_object_that_is_missing_or_cut_short_is_an_error(
 
 async def test_a_store_that_refuses_us_or_is_away_may_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask() -> None:
-        async with Objects(f"s3://{BUCKET}").open("is-there") as opened:
+        async with ObjectStore(f"s3://{BUCKET}").open("is-there") as opened:
             assert b"".join([chunk async for chunk in opened.chunks]) == b"yes"
 
     await ask()
@@ -65,8 +65,8 @@ async def test_a_store_that_refuses_us_or_is_away_may_be_asked_again(monkeypatch
         changed.setenv("AWS_SECRET_ACCESS_KEY", "another")
         with pytest.raises(StoreUnreachable):
             await ask()
-    with pytest.raises(StoreUnreachable, match="no such bucket"):
-        async with Objects("s3://another-bucket").open("is-there"):
+    with pytest.raises(StoreUnreachable, match="bucket does not exist"):
+        async with ObjectStore("s3://another-bucket").open("is-there"):
             pass
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(StoreUnreachable):
@@ -76,7 +76,7 @@ async def test_a_store_that_refuses_us_or_is_away_may_be_asked_again(monkeypatch
 async def test_a_key_cannot_lead_out_of_the_store() -> None:
     for key in ("../is-there", "a/../../is-there"):
         with pytest.raises(Unsealable) as error:
-            async with Objects(f"s3://{BUCKET}/uploads").open(key):
+            async with ObjectStore(f"s3://{BUCKET}/uploads").open(key):
                 pass
         assert error.value.code == "object_missing"
 
@@ -85,7 +85,7 @@ async def test_a_store_that_falls_silent_is_given_up_and_a_slow_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is limited is silence: a large object takes as long as the node that seals it may."""
-    assert timedelta(seconds=workflow().nodes["seal"].timeout_seconds or 0) <= object_store.LONGEST
+    assert timedelta(seconds=workflow().nodes["seal"].timeout_seconds or 0) <= object_store.MAX_SECONDS
     head = (
         b"HTTP/1.1 200 OK\r\netag: x\r\nlast-modified: Fri, 03 Apr 2026 09:30:00 GMT\r\n"
         b"content-length: 1000\r\n\r\nonly so much"
@@ -98,7 +98,7 @@ async def test_a_store_that_falls_silent_is_given_up_and_a_slow_one_is_not(
         writer.close()
 
     async def read(key: str) -> list[bytes]:
-        async with Objects(f"s3://{BUCKET}").open(key) as opened:
+        async with ObjectStore(f"s3://{BUCKET}").open(key) as opened:
             return [chunk async for chunk in opened.chunks]
 
     monkeypatch.setattr(object_store, "MAX_SILENCE", timedelta(seconds=0.2))

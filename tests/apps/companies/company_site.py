@@ -15,7 +15,7 @@ from lab import Lab, open_lab, quick_settings
 from receivers import HERE, QUICK, Receiver, receiving, relaying
 from registers import DANONE, Registers, serving_registers
 
-from cograil.apps.companies.worker_lifespan import running_companies
+from cograil.apps.companies.worker_lifespan import companies_on_worker
 from cograil.setting_sections import OutboundSettings
 from cograil.settings import Settings
 from cograil.verbs.callback_targets import Receiver as Destination
@@ -142,7 +142,7 @@ def envelope(answer: Answer) -> Mapping[str, Any]:
 async def working(site: CompanySite) -> AsyncIterator[None]:
     """An orchestrator, and a worker that asks the registers."""
     lab = site.lab
-    async with lab.orchestrator(), running_companies(lab.registry, lab.db, lab.settings), lab.worker():
+    async with lab.orchestrator(), companies_on_worker(lab.registry, lab.db, lab.settings), lab.worker():
         yield
 
 

@@ -24,10 +24,10 @@ from registers import (
     silence,
 )
 
-from cograil.apps.companies.enrichment import House, cache_key
-from cograil.apps.companies.queries import Of, find_left, list_held, lock_company
+from cograil.apps.companies.enrichment import EnrichmentContext, cache_key
+from cograil.apps.companies.queries import CompanyKey, find_left, list_held, lock_company
 from cograil.apps.companies.sweeper import end_left
-from cograil.apps.companies.worker_lifespan import running_companies
+from cograil.apps.companies.worker_lifespan import companies_on_worker
 from cograil.apps.companies.workflow import QUEUE
 from cograil.cli import main
 from cograil.verbs import idempotency
@@ -93,7 +93,7 @@ class TestWaiting:
         await idle_site.request_company()
         async with idle_site.lab.orchestrator():
             await until(lambda: idle_site.lab.rows("select 1 from cograil.tasks"))
-        async with running_companies(idle_site.lab.registry, idle_site.lab.db, idle_site.lab.settings):
+        async with companies_on_worker(idle_site.lab.registry, idle_site.lab.db, idle_site.lab.settings):
             async with idle_site.lab.worker():
                 await until(lambda: idle_site.lab.rows("select 1 from cograil.leases"))
             async with idle_site.lab.db.single("test") as tx:
@@ -180,8 +180,8 @@ async def test_a_request_that_joins_a_run_does_not_wait(idle_site: CompanySite) 
     """Of hundreds who ask at once each would keep a connection waiting, and everybody else with it."""
     await idle_site.request_company()
     async with idle_site.lab.db.transaction("test") as tx:
-        await idempotency.lock(tx, cache_key(Of("default", DANONE)))
-        await lock_company(tx, Of("default", DANONE))
+        await idempotency.lock(tx, cache_key(CompanyKey("default", DANONE)))
+        await lock_company(tx, CompanyKey("default", DANONE))
         joined = await asyncio.wait_for(idle_site.ask(), 20)
     assert (joined.status, joined.body["enrichment_running"]) == (202, True)
     assert len(await idle_site.lab.rows(RUNS)) == 1
@@ -218,7 +218,7 @@ async def test_a_run_that_cannot_be_ended_does_not_block_others(idle_site: Compa
         await until(lambda: idle_site.registers.count(RECHERCHE) == 2)
     await idle_site.expire()
     await idle_site.lab.rows(POISON)
-    house = House(idle_site.lab.engine_context, idle_site.lab.settings.companies)
+    house = EnrichmentContext(idle_site.lab.engine_context, idle_site.lab.settings.companies)
     assert (await end_left(idle_site.lab.db, house))[0] == 1
     assert [await idle_site.state(siren) for siren in (DANONE, OTHER)] == ["RUNNING", "FAILED"]
     await idle_site.lab.rows("drop trigger poison on cograil.company_enrichments")
@@ -233,8 +233,8 @@ async def test_a_sweeper_with_a_full_batch_looks_again_at_once(idle_site: Compan
         await until(lambda: idle_site.registers.count(RECHERCHE) == 2)
     await idle_site.expire()
     async with idle_site.lab.db.single("test") as tx:
-        assert await find_left(tx, limit=1) == ([Of("default", DANONE)], 0.0)
-    house = House(idle_site.lab.engine_context, idle_site.lab.settings.companies)
+        assert await find_left(tx, limit=1) == ([CompanyKey("default", DANONE)], 0.0)
+    house = EnrichmentContext(idle_site.lab.engine_context, idle_site.lab.settings.companies)
     assert await end_left(idle_site.lab.db, house) == (2, math.inf)
 
 

@@ -113,5 +113,5 @@ async def test_what_is_no_number_is_exit_2_what_nobody_asked_for_3_and_no_end_5(
     idle_site: CompanySite, shell: Shell
 ) -> None:
     assert "9 digits" in await shell("enrich", "123", code=2)
-    assert "nobody has asked" in await shell("show", DANONE, code=3)
+    assert "was never requested" in await shell("show", DANONE, code=3)
     assert "did not end" in await shell("enrich", DANONE, "--timeout", "0.1", code=5)

@@ -87,7 +87,7 @@ async def test_a_number_that_looks_mistyped_is_asked_for_and_told(
     token = await browser.token("/ui/companies")
     answer = await browser.post("/ui/companies", {"token": token, "number": "123456789"})
     assert answer.headers["location"] == "/ui/companies/123456789"
-    assert b"123456789 was asked for; the check digit of the siren is wrong" in await shown(
+    assert b"123456789 was requested; the check digit of the siren is wrong" in await shown(
         browser, "/ui/companies/123456789"
     )
     await until(lambda: _is_over(site, "123456789"))

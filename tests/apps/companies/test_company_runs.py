@@ -14,9 +14,9 @@ from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, SIRET, RegisterReques
 
 from cograil import logs
 from cograil.apps.companies.company_search import find_companies
-from cograil.apps.companies.enrichment import House
+from cograil.apps.companies.enrichment import EnrichmentContext
 from cograil.apps.companies.handlers import Tools, register
-from cograil.apps.companies.queries import Of
+from cograil.apps.companies.queries import CompanyKey
 from cograil.apps.companies.serializers import company_page
 from cograil.apps.companies.sweeper import sweep, sweep_for_ever
 from cograil.apps.companies.workflow import FETCH
@@ -165,7 +165,7 @@ class TestLostLock:
         )
         settings = idle_site.lab.settings.companies.model_copy(update={"sweep_seconds": 3600.0})
         sweeping = asyncio.create_task(
-            sweep_for_ever(idle_site.lab.db, House(idle_site.lab.engine_context, settings))
+            sweep_for_ever(idle_site.lab.db, EnrichmentContext(idle_site.lab.engine_context, settings))
         )
         await until(lambda: has_failed(idle_site))
         sweeping.cancel()
@@ -176,7 +176,7 @@ class TestLostLock:
             await idle_site.request_company()
             async with working(idle_site):
                 await asyncio.wait_for(blocked.wait(), 10)
-            house = House(idle_site.lab.engine_context, idle_site.lab.settings.companies)
+            house = EnrichmentContext(idle_site.lab.engine_context, idle_site.lab.settings.companies)
             stream = io.StringIO()
             logs.configure("info", "json", stream)
             assert await sweep(idle_site.lab.db, house) == 0, "it has its lock"
@@ -223,7 +223,7 @@ async def test_a_run_cancelled_in_its_middle_has_a_verdict(site: CompanySite) ->
 async def test_a_worker_that_lost_the_lock_does_not_overwrite_the_next_run(site: CompanySite) -> None:
     await site.request_company()
     registry, lab = Registry(), site.lab
-    register(registry, Tools(lab.db, House(lab.engine_context, lab.settings.companies), {}))
+    register(registry, Tools(lab.db, EnrichmentContext(lab.engine_context, lab.settings.companies), {}))
     late = SimpleNamespace(tenant_id="default", job_id=new_id(), correlation_id="late", attempt=1)
     ended = [{"source": RECHERCHE, "status": "failed", "error": {"code": "RATE_LIMIT", "message": "m"}}]
     fetch = registry.get(FETCH)
@@ -301,9 +301,9 @@ async def test_company_events_have_all_common_fields_and_come_in_order(site: Com
 async def test_the_company_page_shows_the_run_and_its_documents(site: CompanySite) -> None:
     id = await site.request_company()
     async with site.lab.db.transaction("test") as tx:
-        page = await company_page(tx, Of("default", DANONE))
+        page = await company_page(tx, CompanyKey("default", DANONE))
         listed = (await find_companies(tx, "default")).companies
-        assert await company_page(tx, Of("default", OTHER)) is None
+        assert await company_page(tx, CompanyKey("default", OTHER)) is None
     assert page is not None
     assert (page["enrichment_status"], page["latest_request_id"]) == ("SUCCESS", id)
     assert page["company"]["fields"]["legal_name"]["source_api"] == RECHERCHE

@@ -19,7 +19,7 @@ from receivers import HERE, QUICK, Receiver, Request, receiving, relaying
 
 from cograil.apps.containers.runtime.container_runtime import Runtime
 from cograil.apps.containers.runtime.container_workspaces import ContainerWorkspaces
-from cograil.apps.containers.worker_lifespan import running_containers
+from cograil.apps.containers.worker_lifespan import containers_on_worker
 from cograil.settings import Settings
 
 IMAGE = "cograil-test:latest"
@@ -132,7 +132,7 @@ def is_signed(request: Request, key: str = KEY) -> bool:
 @contextlib.asynccontextmanager
 async def working(lab: Lab, name: str = "worker") -> AsyncIterator[None]:
     """An orchestrator, and a worker that runs containers."""
-    async with lab.orchestrator(), running_containers(lab.registry, lab.db, lab.settings), lab.worker(name):
+    async with lab.orchestrator(), containers_on_worker(lab.registry, lab.db, lab.settings), lab.worker(name):
         yield
 
 

@@ -21,10 +21,10 @@ import pytest
 from runtimes import IMAGE, runtime_at
 
 from cograil.apps.containers.runtime.container_runtime import (
+    ContainerLogCursor,
     ContainerPolicy,
     ContainerRun,
     EngineError,
-    LogCursor,
     LogStream,
     Runtime,
 )
@@ -60,9 +60,9 @@ def run(room: Path, command: str, **more: Any) -> ContainerRun:
 
 
 async def output(
-    runtime: Runtime, container: str, stream: LogStream = "stdout", after: LogCursor | None = None
+    runtime: Runtime, container: str, stream: LogStream = "stdout", after: ContainerLogCursor | None = None
 ) -> list[str]:
-    return [text async for _, text in runtime.lines(container, stream, after or LogCursor())]
+    return [text async for _, text in runtime.lines(container, stream, after or ContainerLogCursor())]
 
 
 async def output_of(

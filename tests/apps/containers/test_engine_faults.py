@@ -180,7 +180,7 @@ async def test_without_a_runtime_the_database_is_not_polled(
     monkeypatch.setattr(worker_lifespan, "LOOK_SECONDS", 0.01)
     async with (
         open_lab(dsn, site_settings(tmp_path)) as lab,
-        worker_lifespan.running_containers(lab.registry, lab.db, lab.settings),
+        worker_lifespan.containers_on_worker(lab.registry, lab.db, lab.settings),
     ):
         await eventually(lambda: len(looks) > 10)
     assert settled == [1]

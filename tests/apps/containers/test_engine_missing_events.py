@@ -14,8 +14,8 @@ from cograil.apps.containers.runtime.container_log import follow_log
 from cograil.apps.containers.runtime.docker_engine import (
     BEGINNING,
     ContainerEngine,
+    ContainerLogCursor,
     ContainerPolicy,
-    LogCursor,
     LogStream,
 )
 
@@ -24,8 +24,8 @@ class Forgetful(ContainerEngine):
     """A real engine that tells a log and does not end it."""
 
     async def lines(
-        self, container: str, stream: LogStream, after: LogCursor = BEGINNING
-    ) -> AsyncGenerator[tuple[LogCursor, str]]:
+        self, container: str, stream: LogStream, after: ContainerLogCursor = BEGINNING
+    ) -> AsyncGenerator[tuple[ContainerLogCursor, str]]:
         async for line in super().lines(container, stream, after):
             yield line
         await asyncio.Event().wait()
@@ -37,7 +37,7 @@ async def test_a_log_that_is_never_ended_is_told_once_and_left(
     monkeypatch.setattr(container_log, "SILENT_SECONDS", 0.3)
     log_lines: list[str] = []
 
-    async def tell(stream: LogStream, lines: list[str], place: LogCursor) -> None:
+    async def tell(stream: LogStream, lines: list[str], place: ContainerLogCursor) -> None:
         log_lines.extend(lines)
 
     async with Forgetful(engine_url) as forgetful:

@@ -22,7 +22,7 @@ import pytest
 from runtimes import IMAGE, groups_of, root_file_system
 from test_container_runtimes import POLICY, output, output_of, run, until_it_says
 
-from cograil.apps.containers.runtime.container_runtime import ContainerPolicy, EngineError, LogCursor
+from cograil.apps.containers.runtime.container_runtime import ContainerLogCursor, ContainerPolicy, EngineError
 from cograil.apps.containers.runtime.sandbox import Sandbox
 from cograil.apps.containers.runtime.sandbox.bwrap_arguments import ROOT_OUTSIDE, owner_of_images
 from cograil.apps.containers.runtime.sandbox.cgroups import Groups
@@ -205,7 +205,7 @@ async def test_stamps_of_log_lines_only_go_up(sandbox: Sandbox, room: Path) -> N
     async with aclosing(sandbox.lines(container, "stdout")) as lines:
         places = [place async for place, _ in lines]
     assert places == sorted(set(places))
-    assert await output(sandbox, container, after=LogCursor("9999")) == []
+    assert await output(sandbox, container, after=ContainerLogCursor("9999")) == []
 
 
 @pytest.mark.parametrize(
@@ -213,8 +213,8 @@ async def test_stamps_of_log_lines_only_go_up(sandbox: Sandbox, room: Path) -> N
     [
         ({"command": ""}, "no command"),
         ({"name": "../out"}, "name of a sandbox"),
-        ({"mount": "/a/../../b"}, "no place"),
-        ({"mount": "workspace"}, "no place"),
+        ({"mount": "/a/../../b"}, "not a valid mount point"),
+        ({"mount": "workspace"}, "not a valid mount point"),
         ({"environment": {"A=B": "x"}}, "environment"),
         ({"environment": {"A": "x\0y"}}, "environment"),
         ({"image": "../../etc"}, "not the name of an image"),

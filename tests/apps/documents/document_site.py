@@ -14,7 +14,7 @@ from tests.apps.documents import sample_documents
 
 from cograil.apps.documents import atomic_files
 from cograil.apps.documents.core import make_job_key
-from cograil.apps.documents.folder_id import place_of
+from cograil.apps.documents.folder_id import folder_id_of
 from cograil.apps.documents.jobs import Document, list_documents
 from cograil.apps.documents.layout import Folder
 from cograil.apps.documents.prep import prepare
@@ -62,7 +62,7 @@ class DocumentSite:
 
     async def documents(self, folder: Folder | None = None) -> list[Document]:
         async with self.lab.db.transaction("test") as tx:
-            return await list_documents(tx, place_of(folder or self.folder))
+            return await list_documents(tx, folder_id_of(folder or self.folder))
 
     async def key_of(self, path: Path) -> str:
         profile = await self.watcher.profile(self.settings.documents)
@@ -80,7 +80,7 @@ class DocumentSite:
     async def prepare_results(self, *dropped: Path, folder: Folder | None = None) -> None:
         """Leave valid PDFs where earlier tries would have left them: then nothing needs to be recognised."""
         for path in dropped:
-            room = (folder or self.folder).room(await self.key_of(path))
+            room = (folder or self.folder).work_dir(await self.key_of(path))
             room.mkdir(parents=True)
             prepare(path, room, run="0", dpi=None, is_resumed=False, progress=lambda *_: None)
             shutil.copy(room / "raw.pdf", room / "final.pdf")

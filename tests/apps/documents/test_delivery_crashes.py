@@ -12,17 +12,17 @@ import pytest
 from tests.apps.documents import sample_documents
 from tests.apps.documents.test_stage_crashes import killed_at
 
-from cograil.apps.documents import atomic_files, cleanup, file_claiming, folder_id
+from cograil.apps.documents import atomic_files, cleanup, file_claims, folder_id
 from cograil.apps.documents.jobs import Document
 from cograil.apps.documents.layout import Folder
-from cograil.apps.documents.one_shot import ROOM, Conversion, Item, remove_left_rooms
+from cograil.apps.documents.one_shot import CONVERSION_PREFIX, Conversion, Item, remove_abandoned_dirs
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def converted(source: Path, target: Path, room: str) -> Conversion:
     """A conversion whose document is done: its PDF and its text only have to be delivered."""
-    conversion = Conversion(Folder(target / f"{ROOM}{room}"), target, [Item(source, 1)], 500)
+    conversion = Conversion(Folder(target / f"{CONVERSION_PREFIX}{room}"), target, [Item(source, 1)], 500)
     conversion.bring_in()
     (conversion.folder.out / "made.pdf").write_text("%PDF- all of it")
     (conversion.folder.out / "made.txt").write_text("all of it")
@@ -69,7 +69,7 @@ def test_a_conversion_that_is_killed_leaves_whole_files_and_its_source(
     assert [file for file in delivered(target) if not file[0].startswith(".")] == expected
     assert source.read_bytes() == content
     os.utime(dying.folder.root, (1, 1))
-    remove_left_rooms(target)
+    remove_abandoned_dirs(target)
     assert not dying.folder.root.exists()
     deliver(converted(source, target, "next"))
     names = [name for name, _ in delivered(target) if not name.startswith(".")]
@@ -82,14 +82,14 @@ def test_a_folder_keeps_the_id_that_somebody_gave_it_who_died(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     folder = Folder(tmp_path / "data")
-    assert killed_at(f"documents.mark.{moment}", partial(folder_id.place_of, folder))
+    assert killed_at(f"documents.mark.{moment}", partial(folder_id.folder_id_of, folder))
     mark = folder.root / folder_id.MARK
     assert mark.exists() == (moment == "after")
     folder_mark = mark.read_text().strip() if mark.exists() else ""
-    assert folder_id.place_of(folder).startswith(folder_mark)
+    assert folder_id.folder_id_of(folder).startswith(folder_mark)
     folder.make()
     (folder.root / f"{folder_id.WATCHED}0123456789abcdef").touch()
-    claim = file_claiming.claim_of(folder.staging / "20260101-000000_a.cbz", folder)
+    claim = file_claims.claim_of(folder.staging / "20260101-000000_a.cbz", folder)
     for path in (claim, folder.arrivals / atomic_files.hidden_name()):
         path.touch()
     monkeypatch.setattr(cleanup, "DAY", -1)

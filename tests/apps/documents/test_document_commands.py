@@ -18,9 +18,9 @@ from tests.apps.documents import sample_documents
 
 from cograil.apps.documents import atomic_files, cli, duplicates
 from cograil.apps.documents.cli import documents
-from cograil.apps.documents.file_claiming import held
+from cograil.apps.documents.file_claims import locked
 from cograil.apps.documents.layout import Folder, folder_of
-from cograil.apps.documents.one_shot import Conversion, Item, remove_left_rooms
+from cograil.apps.documents.one_shot import Conversion, Item, remove_abandoned_dirs
 from cograil.errors import NotFound, UsageError
 
 KEY = f"{'a' * 64}__{'b' * 64}"
@@ -107,7 +107,7 @@ def test_an_impossible_folder_is_reported(
 
 
 def test_convert_refuses_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no"):
+    with pytest.raises(UsageError, match="does not exist"):
         run("convert", str(tmp_path / "nothing.cbz"), "-o", str(tmp_path))
 
 
@@ -169,9 +169,9 @@ def test_convert_removes_the_remains_of_a_killed_convert(tmp_path: Path) -> None
         if name != "young":
             os.utime(room, (1, 1))
     (tmp_path / "mine.pdf").touch()
-    with held(rooms["alive"]) as is_mine:
+    with locked(rooms["alive"]) as is_mine:
         assert is_mine
-        remove_left_rooms(tmp_path)
+        remove_abandoned_dirs(tmp_path)
     assert {name for name, room in rooms.items() if room.exists()} == {"alive", "young"}
     assert (tmp_path / "mine.pdf").exists()
 

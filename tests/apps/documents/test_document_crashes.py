@@ -28,7 +28,7 @@ from tests.apps.documents.watcher_process import look_after
 from tests.conftest import Databases
 
 from cograil import fault_injection
-from cograil.apps.documents import atomic_files, file_claiming
+from cograil.apps.documents import atomic_files, file_claims
 from cograil.apps.documents.layout import SIDECAR
 
 MAX_VISITS = 4
@@ -64,7 +64,7 @@ async def in_work(site: DocumentSite) -> None:
     """A document whose PDFs and text are there: only the end is left to do."""
     dropped = site.drop("a.cbz")
     await site.prepare_results(dropped)
-    (site.folder.room(await site.key_of(dropped)) / SIDECAR).write_text(TEXT)
+    (site.folder.work_dir(await site.key_of(dropped)) / SIDECAR).write_text(TEXT)
 
 
 async def folder_in_work(site: DocumentSite) -> None:
@@ -98,7 +98,7 @@ async def _held(site: DocumentSite, decision: dict[str, str]) -> None:
         site.drop(name)
         await site.look()
     (document,) = await site.documents()
-    room = site.folder.room(document.key)
+    room = site.folder.work_dir(document.key)
     atomic_files.move(room / "a.cbz", site.folder.archive / "a.cbz")
     pdf = site.folder.pdf("a.cbz", document.key)
     pdf.write_bytes(b"%PDF-")
@@ -355,7 +355,7 @@ def inputs(root: Path) -> list[Path]:
 
 def is_scratch(name: str) -> bool:
     """Whether it is half a copy, or what is about to be removed."""
-    return name.startswith(atomic_files.HIDDEN) and not name.startswith(file_claiming.CLAIM)
+    return name.startswith(atomic_files.HIDDEN) and not name.startswith(file_claims.CLAIM)
 
 
 def contents(root: Path) -> Counter[str]:

@@ -24,7 +24,7 @@ from cograil.apps.documents import (
     atomic_files,
     cleanup,
     duplicates,
-    file_claiming,
+    file_claims,
     folder_id,
     routes,
     tools,
@@ -45,7 +45,7 @@ while True:
 ASKER = """
 import sys
 from pathlib import Path
-from cograil.apps.documents.file_claiming import has_writer_open
+from cograil.apps.documents.file_claims import has_writer_open
 answers = {has_writer_open(Path(sys.argv[1])) for _ in range(30_000)}
 print(sorted(answers))
 """
@@ -100,7 +100,7 @@ async def test_a_decision_that_cannot_be_read_keeps_nobody(site: DocumentSite, k
     await site.look()
     assert len(await site.documents()) == 2
     assert waiting(site, key) == ["b.cbz"]
-    assert "no JSON" in site.read(f"hold/duplicates/{key}/status.json")["reason"]
+    assert "not a JSON" in site.read(f"hold/duplicates/{key}/status.json")["reason"]
 
 
 async def test_foreign_files_in_hold_block_nothing(site: DocumentSite, dsn: str) -> None:
@@ -134,7 +134,7 @@ async def test_the_trouble_of_one_user_is_not_that_of_another(site: DocumentSite
 async def test_a_file_that_cannot_be_copied_waits_and_the_others_go_on(
     site: DocumentSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim = file_claiming.claim_of(site.folder.staging / "20260101-000000_far.cbz", site.folder)
+    claim = file_claims.claim_of(site.folder.staging / "20260101-000000_far.cbz", site.folder)
     sample_documents.tiny(claim, 9)
     move = atomic_files.move
 
@@ -174,7 +174,7 @@ async def test_two_mounts_of_one_file_system_are_two(
     site.drop("a.cbz")
     await site.look()
     assert [document.name for document in await site.documents()] == ["a.cbz"]
-    assert [name.startswith(file_claiming.CLAIM) for name in copied] == [True]
+    assert [name.startswith(file_claims.CLAIM) for name in copied] == [True]
     assert list(site.folder.arrivals.iterdir()) == []
 
 
@@ -239,7 +239,7 @@ def test_a_full_disk_leaves_nothing_behind_at_the_first_start(
 
     monkeypatch.setattr(atomic_files, "sync", full)
     with pytest.raises(OSError, match="No space left"):
-        folder_id.place_of(Folder(tmp_path))
+        folder_id.folder_id_of(Folder(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -273,10 +273,10 @@ async def test_the_api_counts_all_that_wait_and_says_where_one_is(
 async def test_a_room_that_another_janitor_removes_is_nobodys_trouble(
     site: DocumentSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rooms = [site.folder.room(f"{digit * 64}__{'0' * 64}") for digit in "12"]
+    rooms = [site.folder.work_dir(f"{digit * 64}__{'0' * 64}") for digit in "12"]
     for room in rooms:
         room.mkdir()
-    place, remove = folder_id.place_of(site.folder), atomic_files.remove
+    place, remove = folder_id.folder_id_of(site.folder), atomic_files.remove
     monkeypatch.setattr(cleanup, "is_old", lambda room, days: True)
 
     def late(path: Path) -> None:
@@ -311,7 +311,7 @@ async def test_a_file_that_cannot_be_examined_does_not_block_later_ones(
     for number in range(2):
         sample_documents.tiny(site.folder.staging / f"20260101-00000{number}_a.cbz", number)
     late = sample_documents.tiny(site.folder.staging / "20260101-000005_b.cbz", 9)
-    monkeypatch.setattr(file_claiming, "is_whole", lambda staged, folder: staged == late)
+    monkeypatch.setattr(file_claims, "is_whole", lambda staged, folder: staged == late)
     await site.look()
     assert [document.name for document in await site.documents()] == ["b.cbz"]
 
@@ -342,8 +342,8 @@ async def test_a_copy_whose_holding_is_resumed_is_held_once(site: DocumentSite, 
 
 async def test_a_folder_is_looked_after_by_one_database(site: DocumentSite, eventually: Eventually) -> None:
     """A watcher with another database waits, and says so, until the first is gone."""
-    first = folder_id.look_after(site.root, "first")
-    os.close(folder_id.look_after(site.root, "first"))  # of one database there may be many
+    first = folder_id.lock_for_database(site.root, "first")
+    os.close(folder_id.lock_for_database(site.root, "first"))  # of one database there may be many
     site.drop("a.cbz")
     with structlog.testing.capture_logs() as logged:
         task = asyncio.create_task(site.watcher.run())
@@ -352,8 +352,8 @@ async def test_a_folder_is_looked_after_by_one_database(site: DocumentSite, even
         os.close(first)
         await eventually(lambda: site.names("in") == [])
         with pytest.raises(Conflict):
-            folder_id.look_after(site.root, "first")
+            folder_id.lock_for_database(site.root, "first")
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-    os.close(folder_id.look_after(site.root, "first"))
+    os.close(folder_id.lock_for_database(site.root, "first"))

@@ -18,7 +18,7 @@ from tests.conftest import Eventually
 from cograil import logs
 from cograil.apps.documents import atomic_files, finalize
 from cograil.apps.documents.cli import documents
-from cograil.apps.documents.duplicates import Existing, apply_decision, decide, hold
+from cograil.apps.documents.duplicates import ExistingDocument, apply_decision, decide, hold
 from cograil.apps.documents.layout import OUT_NAME, Folder
 from cograil.apps.documents.one_shot import Conversion, Item
 from cograil.apps.documents.status_files import indexed
@@ -84,9 +84,9 @@ async def test_plain_names_of_pdfs_get_a_number_where_they_are_taken(
 def plain_folder(tmp_path: Path) -> tuple[Folder, str]:
     folder, key = Folder(tmp_path, has_plain_names=True), f"{'a' * 64}__{'b' * 64}"
     folder.make()
-    folder.room(key).mkdir(parents=True)
-    (folder.room(key) / "final.pdf").write_text("made")
-    (folder.room(key) / "final.txt").write_text("text")
+    folder.work_dir(key).mkdir(parents=True)
+    (folder.work_dir(key) / "final.pdf").write_text("made")
+    (folder.work_dir(key) / "final.txt").write_text("text")
     return folder, key
 
 
@@ -94,7 +94,7 @@ def plain_folder(tmp_path: Path) -> tuple[Folder, str]:
 def test_a_resumed_delivery_finds_the_chosen_plain_name(tmp_path: Path, died: str) -> None:
     folder, key = plain_folder(tmp_path)
     if died == "before the move":
-        atomic_files.write_bytes(folder.room(key) / OUT_NAME, b"x.pdf")
+        atomic_files.write_bytes(folder.work_dir(key) / OUT_NAME, b"x.pdf")
     else:
         finalize.bring_out(folder, key, "x.cbz")
     for _ in range(2):
@@ -104,8 +104,8 @@ def test_a_resumed_delivery_finds_the_chosen_plain_name(tmp_path: Path, died: st
 
 def test_a_plain_name_that_somebody_else_took_meanwhile_is_left_to_him(tmp_path: Path) -> None:
     folder, key = plain_folder(tmp_path)
-    atomic_files.write_bytes(folder.room(key) / OUT_NAME, b"x.pdf")
-    (folder.room(key) / "final.txt").unlink()
+    atomic_files.write_bytes(folder.work_dir(key) / OUT_NAME, b"x.pdf")
+    (folder.work_dir(key) / "final.txt").unlink()
     (folder.out / "x.pdf").write_text("his")
     assert finalize.bring_out(folder, key, "x.cbz")[0].name == "x (2).pdf"
     assert (folder.out / "x.pdf").read_text() == "his"
@@ -120,7 +120,7 @@ def test_the_existing_pdf_of_a_duplicate_gets_a_plain_name_too(tmp_path: Path) -
     incoming.touch()
     hold(folder, key, incoming, "y.cbz", {}, {})
     decide(folder, key, "USE_EXISTING_RESULT")
-    assert apply_decision(folder, key, Existing({}, pdf=made))
+    assert apply_decision(folder, key, ExistingDocument({}, pdf=made))
     assert (folder.out / "y (2).pdf").read_text() == "made"
     assert not replace(folder, has_plain_names=False).pdf("y.cbz", key).exists()
 
@@ -146,5 +146,5 @@ def test_errors_of_convert_name_the_file_and_no_path_of_ours(tmp_path: Path) -> 
     folder, key = Folder(tmp_path / ".cograil-convert-x"), f"{'a' * 64}__{'b' * 64}"
     item = Item(Path("scans/letter.pdf"), 1)
     conversion = Conversion(folder, tmp_path, [item], 500)
-    message = f"cannot open {folder.source(key, item.alias)}: {folder.room(key)}/raw.pdf is bad"
+    message = f"cannot open {folder.source(key, item.alias)}: {folder.work_dir(key)}/raw.pdf is bad"
     assert conversion._readable(message, item, key) == "cannot open letter.pdf: raw.pdf is bad"

@@ -116,7 +116,7 @@ async def test_an_invalid_decision_is_shown_as_such(
     (site.folder.held / key / "decision.json").write_text(content)
     await site.look()
     page = await shown(browser)
-    assert "JSON object" in page or "USE_EXISTING_RESULT" in page
+    assert "not a JSON object" in page or "is not a decision" in page
     assert "b.cbz" in page
 
 

@@ -12,8 +12,8 @@ from tests.apps.documents.document_site import DocumentSite
 from tests.conftest import Eventually
 
 from cograil.apps.documents import atomic_files, cleanup, finalize, handlers, ocr
-from cograil.apps.documents.file_claiming import held
-from cograil.apps.documents.folder_id import place_of
+from cograil.apps.documents.file_claims import locked
+from cograil.apps.documents.folder_id import folder_id_of
 from cograil.apps.documents.jobs import Document, ending_of
 from cograil.apps.documents.layout import folder_of
 from cograil.apps.documents.status_files import state_of
@@ -86,7 +86,7 @@ async def test_a_temporary_failure_is_tried_three_times_and_goes_to_error(
 ) -> None:
     """The room cannot be written to: a directory is where raw.pdf should be."""
     dropped = site.drop("a.cbz")
-    room = site.folder.room(await site.key_of(dropped))
+    room = site.folder.work_dir(await site.key_of(dropped))
     (room / "ocr.heartbeat").mkdir(parents=True)
     (room / "final.pdf" / "in the way").mkdir(parents=True)
     (room / "tmp").touch()
@@ -137,7 +137,7 @@ async def test_files_elsewhere_cannot_be_had_by_submitting_a_job(
         ("", key, "/etc/passwd"),
     ):
         with pytest.raises(Fail):
-            handlers.room_of(handlers.folder_here(folder), wrong, name)
+            handlers.make_work_dir(handlers.folder_here(folder), wrong, name)
     here = handlers.folder_here("")
     with pytest.raises(Fail, match="gone"):
         handlers.place_input(here, key, "a", "../../../etc/passwd")
@@ -147,7 +147,7 @@ async def test_bringing_out_can_be_done_again_at_any_point(site: DocumentSite) -
     dropped = site.drop("a.cbz")
     await site.prepare_results(dropped)
     key = await site.key_of(dropped)
-    dropped.rename(site.folder.room(key) / "a.cbz")
+    dropped.rename(site.folder.work_dir(key) / "a.cbz")
     first = finalize.bring_out(site.folder, key, "a.cbz")
     assert finalize.bring_out(site.folder, key, "a.cbz")[0] == first[0]
     assert site.names("archive") == ["a.cbz"]
@@ -158,10 +158,10 @@ async def test_a_late_final_pdf_of_an_attempt_that_was_given_up_changes_nothing(
     dropped = site.drop("a.cbz")
     await site.prepare_results(dropped)
     key = await site.key_of(dropped)
-    dropped.rename(site.folder.room(key) / "a.cbz")
+    dropped.rename(site.folder.work_dir(key) / "a.cbz")
     pdf, _ = finalize.bring_out(site.folder, key, "a.cbz")
     before = pdf.read_bytes()
-    (site.folder.room(key) / "final.pdf").write_bytes(before + b"\n% another one")
+    (site.folder.work_dir(key) / "final.pdf").write_bytes(before + b"\n% another one")
     assert finalize.bring_out(site.folder, key, "a.cbz") == (pdf, "")
     assert pdf.read_bytes() == before
     assert len(site.names("out")) == 1
@@ -182,7 +182,7 @@ async def test_a_pdf_that_was_made_is_brought_out_though_its_job_was_given_up(
     site: DocumentSite, left: str
 ) -> None:
     document = await given_up(site)
-    room, here = site.folder.room(document.key), site.folder
+    room, here = site.folder.work_dir(document.key), site.folder
     if left != "nothing":
         atomic_files.move(room / "final.pdf", here.pdf("a.cbz", document.key))
     if left == "a copy of the input":
@@ -203,7 +203,7 @@ async def test_a_cancelled_document_is_finished_only_where_its_end_was_begun(
     document = await given_up(site, "cancelled")
     if is_out:
         atomic_files.move(
-            site.folder.room(document.key) / "final.pdf", site.folder.pdf("a.cbz", document.key)
+            site.folder.work_dir(document.key) / "final.pdf", site.folder.pdf("a.cbz", document.key)
         )
     assert finalize.end(site.folder, document).state == ("DONE" if is_out else "ERROR")
     assert site.names(place) == ["a.cbz"]
@@ -212,7 +212,7 @@ async def test_a_cancelled_document_is_finished_only_where_its_end_was_begun(
 
 async def test_an_input_that_somebody_moves_is_left_to_him(site: DocumentSite) -> None:
     document = await given_up(site)
-    with held(site.folder.source(document.key, "a.cbz")) as is_mine:
+    with locked(site.folder.source(document.key, "a.cbz")) as is_mine:
         assert is_mine
         with pytest.raises(BlockingIOError):
             finalize.end(site.folder, document)
@@ -242,7 +242,7 @@ async def test_an_old_room_is_tidied_only_when_its_document_is_done(
         await eventually(lambda: site.names("archive") == ["a.cbz"], timeout=30)
         (document,) = await site.documents()
         await eventually(lambda: site.read(f"work/{document.key}/state.json")["state"] == "DONE")
-    place = place_of(site.folder)
+    place = folder_id_of(site.folder)
     assert await cleanup.tidy(site.lab.db, site.folder, place, 7) == []
     assert await cleanup.tidy(site.lab.db, site.folder, place, 0) == [document.key]
 
@@ -280,7 +280,7 @@ async def test_a_stage_that_is_frozen_is_ended_and_tried_again(
 ) -> None:
     """Nobody in it can see that the time is up: here its heartbeat is made to be old."""
     dropped = site.drop("a.cbz")
-    path = site.folder.room(await site.key_of(dropped)) / "ocr.heartbeat"
+    path = site.folder.work_dir(await site.key_of(dropped)) / "ocr.heartbeat"
     async with site.working():
         await eventually(lambda: path.exists() and path.read_text(), timeout=30)
         frozen = int(path.read_text().split()[0])

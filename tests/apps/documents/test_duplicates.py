@@ -13,7 +13,7 @@ from tests.apps.documents import sample_documents
 from tests.apps.documents.document_site import DocumentSite
 from tests.conftest import Eventually
 
-from cograil.apps.documents import atomic_files, duplicates, file_claiming, safe_rename
+from cograil.apps.documents import atomic_files, duplicates, file_claims, safe_rename
 
 
 async def held(site: DocumentSite, *names: str) -> str:
@@ -61,7 +61,7 @@ async def test_a_discarded_duplicate_is_gone_and_nothing_else(site: DocumentSite
     decide(site, key, {"action": "DISCARD"})
     await site.look()
     assert site.names("hold/duplicates") == site.names("reports/duplicates") == []
-    assert (site.folder.room(key) / "a.cbz").exists()
+    assert (site.folder.work_dir(key) / "a.cbz").exists()
 
 
 async def test_one_of_several_duplicates_can_be_decided(site: DocumentSite) -> None:
@@ -77,10 +77,10 @@ async def test_one_of_several_duplicates_can_be_decided(site: DocumentSite) -> N
 @pytest.mark.parametrize(
     ("decision", "reason"),
     [
-        ({"action": "BURN"}, "'BURN' is "),
-        ({}, "'None' is "),
-        ([1], "no JSON object"),
-        ("{", "no JSON object"),
+        ({"action": "BURN"}, "'BURN' is not a decision"),
+        ({}, "'None' is not a decision"),
+        ([1], "not a JSON object"),
+        ("{", "not a JSON object"),
         ({"action": "FORCE_REPROCESS", "nonce": 7}, "nonce"),
         ({"action": "USE_EXISTING_RESULT"}, "not done yet"),
     ],
@@ -165,7 +165,7 @@ async def test_the_same_file_again_within_a_second_is_held(
     site: DocumentSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its name in staging must not be that of the first, whose job would take it for its own."""
-    monkeypatch.setattr(file_claiming, "datetime", SlowClock)
+    monkeypatch.setattr(file_claims, "datetime", SlowClock)
     key = await held(site, "a.cbz", "a.cbz")
     assert waiting(site, key) == ["a.cbz"]
 

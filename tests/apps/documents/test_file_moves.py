@@ -15,7 +15,7 @@ import pytest
 from tests.apps.documents.document_site import DocumentSite
 from tests.apps.documents.test_stage_crashes import killed_at
 
-from cograil.apps.documents import atomic_files, cleanup, file_claiming, safe_rename, staging
+from cograil.apps.documents import atomic_files, cleanup, file_claims, safe_rename, staged_files
 
 
 def scans(place: Path) -> Path:
@@ -210,11 +210,11 @@ async def test_a_file_linked_into_staging_is_one_document(
 ) -> None:
     """By who died before he unlinked it from `in`; or is about to, for all that anybody knows."""
     arrived, staged = site.drop("a.cbz"), site.folder.staging / "20260101-000000_a.cbz"
-    os.link(arrived, file_claiming.claim_of(staged, site.folder) if is_claimed else staged)
+    os.link(arrived, file_claims.claim_of(staged, site.folder) if is_claimed else staged)
     os.link(arrived, site.root / "mine")
     await site.look()
     assert await site.documents() == []
-    monkeypatch.setattr(staging, "LINK_SECONDS", -1)
+    monkeypatch.setattr(staged_files, "LINK_SECONDS", -1)
     await site.look()
     (document,) = await site.documents()
     assert (site.names("in"), site.names("hold/duplicates")) == ([], [])

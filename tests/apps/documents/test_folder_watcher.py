@@ -14,8 +14,8 @@ from tests.apps.documents import sample_documents
 from tests.apps.documents.document_site import DocumentSite
 from tests.conftest import Eventually
 
-from cograil.apps.documents import cleanup, file_claiming, tools
-from cograil.apps.documents.folder_id import place_of
+from cograil.apps.documents import cleanup, file_claims, tools
+from cograil.apps.documents.folder_id import folder_id_of
 from cograil.apps.documents.layout import Folder, folder_of
 from cograil.apps.documents.prep import prepare
 from cograil.errors import UsageError
@@ -69,7 +69,7 @@ async def test_a_file_that_somebody_writes_is_not_taken(site: DocumentSite) -> N
 async def test_without_lease_support_a_quiet_file_is_taken(
     site: DocumentSite, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
-    monkeypatch.setattr(file_claiming, "has_writer_open", lambda path: None)
+    monkeypatch.setattr(file_claims, "has_writer_open", lambda path: None)
     site.drop("a.cbz")
     await site.look()
     assert await site.documents() == []
@@ -186,11 +186,11 @@ async def test_many_watchers_take_each_file_once(site: DocumentSite) -> None:
     documents = await site.documents()
     assert sorted(document.name for document in documents) == sorted(f"{number}.cbz" for number in range(60))
     assert site.names("error") == site.names("hold/duplicates") == []
-    assert all((site.folder.room(document.key) / document.name).exists() for document in documents)
+    assert all((site.folder.work_dir(document.key) / document.name).exists() for document in documents)
 
 
 async def test_files_left_in_staging_are_taken_up(site: DocumentSite) -> None:
-    taken = file_claiming.take(site.drop("a.cbz"), site.folder)
+    taken = file_claims.take(site.drop("a.cbz"), site.folder)
     assert taken is not None
     await site.look()
     assert [document.name for document in await site.documents()] == ["a.cbz"]
@@ -201,16 +201,16 @@ async def test_the_input_of_a_job_that_was_not_moved_yet_is_no_duplicate(site: D
     site.drop("a.cbz")
     await site.look()
     (document,) = await site.documents()
-    (site.folder.room(document.key) / "a.cbz").rename(site.folder.staging / document.staged)
+    (site.folder.work_dir(document.key) / "a.cbz").rename(site.folder.staging / document.staged)
     await site.look()
     assert site.names(f"work/{document.key}")[0] == "a.cbz"
     assert site.names("hold/duplicates") == site.names("work/_staging") == []
 
 
 async def test_a_file_another_watcher_works_on_is_left_alone(site: DocumentSite) -> None:
-    taken = file_claiming.take(site.drop("a.cbz"), site.folder)
+    taken = file_claims.take(site.drop("a.cbz"), site.folder)
     assert taken is not None
-    with file_claiming.held(taken) as is_mine:
+    with file_claims.locked(taken) as is_mine:
         assert is_mine
         await site.look()
         assert await site.documents() == []
@@ -268,7 +268,7 @@ async def test_a_file_that_must_wait_is_not_examined_again_and_again(site: Docum
     site.drop("a.cbz", 1, folder=ada)
     await site.look()
     site.drop("b.cbz", 2, folder=ada)
-    with file_claiming.held(sample_documents.tiny(ada.staging / "20260101-000000_c.cbz", 3)) as is_mine:
+    with file_claims.locked(sample_documents.tiny(ada.staging / "20260101-000000_c.cbz", 3)) as is_mine:
         assert is_mine
         assert not await site.watcher.look()
 
@@ -307,17 +307,17 @@ async def test_the_janitor_keeps_what_is_needed(site: DocumentSite) -> None:
     site.drop("a.cbz")
     await site.look()
     (running,) = await site.documents()
-    spent, unarchived = (site.folder.room(f"{digit * 64}__{'0' * 64}") for digit in "12")
+    spent, unarchived = (site.folder.work_dir(f"{digit * 64}__{'0' * 64}") for digit in "12")
     for room in (spent, unarchived):
         room.mkdir()
         (room / "raw.pdf").touch()
     (unarchived / "b.cbz").touch()
-    for room in (spent, unarchived, site.folder.room(running.key), site.folder.staging):
+    for room in (spent, unarchived, site.folder.work_dir(running.key), site.folder.staging):
         os.utime(room, (0, 0))
-    await cleanup.tidy(site.lab.db, site.folder, place_of(site.folder), 7)
+    await cleanup.tidy(site.lab.db, site.folder, folder_id_of(site.folder), 7)
     assert not spent.exists()
     assert unarchived.exists()
-    assert site.folder.room(running.key).exists()
+    assert site.folder.work_dir(running.key).exists()
     assert site.folder.staging.exists()
 
 
@@ -332,7 +332,7 @@ async def test_projections_are_made_again(site: DocumentSite) -> None:
 
 def test_a_key_leads_nowhere_else() -> None:
     with pytest.raises(UsageError):
-        Folder(Path("/data")).room("../../etc")
+        Folder(Path("/data")).work_dir("../../etc")
 
 
 async def test_a_file_that_cannot_be_examined_blocks_no_other(
@@ -340,14 +340,14 @@ async def test_a_file_that_cannot_be_examined_blocks_no_other(
 ) -> None:
     (site.folder.staging / "20260101-000000_a.cbz").mkdir()
     site.drop("b.cbz")
-    real = file_claiming.is_whole
+    real = file_claims.is_whole
 
     def broken(staged: Path, folder: Folder) -> bool:
         if staged.name.endswith("a.cbz"):
             raise PermissionError("not for you")
         return real(staged, folder)
 
-    monkeypatch.setattr(file_claiming, "is_whole", broken)
+    monkeypatch.setattr(file_claims, "is_whole", broken)
     await site.look()
     assert [document.name for document in await site.documents()] == ["b.cbz"]
 
@@ -371,8 +371,8 @@ async def test_an_input_that_is_named_like_one_of_our_files_is_not_taken_for_it(
     await site.look()
     (document,) = await site.documents()
     assert document.name == name
-    assert (site.folder.room(document.key) / f"input-{name}").read_bytes() == content
-    assert not (site.folder.room(document.key) / name).exists()
+    assert (site.folder.work_dir(document.key) / f"input-{name}").read_bytes() == content
+    assert not (site.folder.work_dir(document.key) / name).exists()
 
 
 async def test_without_its_language_nothing_is_taken(

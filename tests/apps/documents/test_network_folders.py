@@ -14,8 +14,8 @@ from tests.apps.documents import sample_documents
 from tests.apps.documents.document_site import DocumentSite
 from tests.conftest import Eventually
 
-from cograil.apps.documents import file_claiming, locks
-from cograil.apps.documents.folder_id import look_after
+from cograil.apps.documents import file_claims, locks
+from cograil.apps.documents.folder_id import lock_for_database
 from cograil.apps.documents.services import Service
 from cograil.apps.documents.settings import DocumentSettings
 from cograil.errors import Conflict
@@ -31,7 +31,7 @@ def refuse_leases(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
             raise OSError(number, os.strerror(number))
         return real(descriptor, command, *more)
 
-    monkeypatch.setattr(file_claiming.fcntl, "fcntl", played)
+    monkeypatch.setattr(file_claims.fcntl, "fcntl", played)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ async def test_a_lease_that_is_refused_stops_no_folder(
 ) -> None:
     refuse_leases(monkeypatch, number)
     site.drop("a.cbz")
-    assert file_claiming.has_writer_open(site.folder.arrivals / "a.cbz") is None
+    assert file_claims.has_writer_open(site.folder.arrivals / "a.cbz") is None
     await site.look()
     assert site.names("in") == ["a.cbz"]
 
@@ -87,7 +87,7 @@ async def test_a_file_on_nfs_is_taken_when_it_was_still_for_a_while(
     await eventually(taken)
     (document,) = await site.documents()
     assert site.names("in") == site.names("work/_staging") == []
-    assert (site.folder.room(document.key) / path.name).exists()
+    assert (site.folder.work_dir(document.key) / path.name).exists()
 
 
 @pytest.mark.parametrize("is_foreign", [False, True])
@@ -104,24 +104,24 @@ def test_on_nfs_one_alone_holds_a_file(
         return real(name, flags, *more)
 
     monkeypatch.setattr(locks.os, "open", opened)
-    with file_claiming.held(path) as is_mine:
-        with file_claiming.held(path) as is_another:
+    with file_claims.locked(path) as is_mine:
+        with file_claims.locked(path) as is_another:
             pass
         assert len(list(tmp_path.iterdir())) == 1 + is_foreign
-    with file_claiming.held(path) as is_mine_again:
+    with file_claims.locked(path) as is_mine_again:
         pass
     assert (is_mine, is_another, is_mine_again) == (True, False, True)
     assert list(tmp_path.iterdir()) == [path]
-    with file_claiming.held(tmp_path / "gone") as is_mine:
+    with file_claims.locked(tmp_path / "gone") as is_mine:
         assert not is_mine
 
 
 def test_on_nfs_a_folder_is_of_one_database(tmp_path: Path, on_nfs: None) -> None:
-    first = look_after(tmp_path, "first")
+    first = lock_for_database(tmp_path, "first")
     with pytest.raises(Conflict):
-        look_after(tmp_path, "second")
+        lock_for_database(tmp_path, "second")
     os.close(first)
-    os.close(look_after(tmp_path, "second"))
+    os.close(lock_for_database(tmp_path, "second"))
 
 
 def test_where_there_are_no_locks_nothing_is_looked_after(
@@ -133,7 +133,7 @@ def test_where_there_are_no_locks_nothing_is_looked_after(
     monkeypatch.setattr(locks.fcntl, "flock", refused)
     before = os.listdir("/proc/self/fd")
     with pytest.raises(OSError, match="No locks"):
-        look_after(tmp_path, "first")
+        lock_for_database(tmp_path, "first")
     assert os.listdir("/proc/self/fd") == before
 
 

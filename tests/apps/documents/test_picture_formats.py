@@ -16,10 +16,10 @@ from tests.apps.documents import rar_streams, sample_documents
 from tests.apps.documents.test_prep_and_ocr import prepared, sized, widths
 
 from cograil.apps.documents import ocr, prep
-from cograil.apps.documents.archive_pages import take_pages
+from cograil.apps.documents.archive_pages import extract_pages
 from cograil.apps.documents.ocr_background import whitened
 from cograil.apps.documents.prep import BadDocument
-from cograil.apps.documents.stage_log import kept
+from cograil.apps.documents.stage_log import log_stage
 from cograil.workspace import WorkspaceError
 
 ROTATED = 6  # a quarter, as EXIF says it
@@ -120,8 +120,8 @@ def test_names_are_read_whatever_the_language_of_the_system(tmp_path: Path, lang
         tmp_path / "a.cbz", {"é/日本2.png": sized(102), "é/日本1.png": sized(101)}
     )
     program = (
-        "import sys; from pathlib import Path; from cograil.apps.documents.archive_pages import take_pages;"
-        "print([page.name for page in take_pages(Path(sys.argv[1]), Path(sys.argv[2])).pages])"
+        "import sys; from pathlib import Path; from cograil.apps.documents.archive_pages import extract_pages;"
+        "print([page.name for page in extract_pages(Path(sys.argv[1]), Path(sys.argv[2])).pages])"
     )
     (tmp_path / "pages").mkdir()
     process = subprocess.run(
@@ -139,7 +139,7 @@ def test_a_rar_of_a_real_packer_is_unpacked(tmp_path: Path, member: rar_streams.
     assert len(member.stream) != len(member.content)
     archive = sample_documents.packed_rar(tmp_path / "a.cbr", {"2.png": member, "1.png": member})
     (tmp_path / "pages").mkdir()
-    taken = take_pages(archive, tmp_path / "pages")
+    taken = extract_pages(archive, tmp_path / "pages")
     assert [page.name for page in taken.pages] == ["000002.png", "000001.png"]
     assert [page.read_bytes() for page in taken.pages] == [member.content] * 2
 
@@ -148,7 +148,7 @@ def test_a_rar_of_a_real_packer_is_unpacked(tmp_path: Path, member: rar_streams.
     archive.write_bytes(damaged)
     (tmp_path / "damaged").mkdir()
     with pytest.raises(WorkspaceError) as refused:
-        take_pages(archive, tmp_path / "damaged")
+        extract_pages(archive, tmp_path / "damaged")
     assert refused.value.code == "archive_corrupt"
 
 
@@ -186,15 +186,15 @@ def test_the_background_is_removed_by_real_ocr(tmp_path: Path) -> None:
 
 
 def test_a_stage_leaves_a_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with kept(tmp_path / "prep.log"):
+    with log_stage(tmp_path / "prep.log"):
         logging.getLogger("ocrmypdf.of.page").warning("few words on %s", "a page")
     assert caplog.records == []  # a page that has few words is nothing for the log of a worker
-    with pytest.raises(BadDocument), kept(tmp_path / "prep.log"):
+    with pytest.raises(BadDocument), log_stage(tmp_path / "prep.log"):
         raise BadDocument("no_pages", "it has no picture")
     first, warning, done, _, failed = (tmp_path / "prep.log").read_text().splitlines()
     assert first.endswith("INFO begins")
     assert warning.endswith("WARNING few words on a page")
     assert done.endswith("INFO done")
     assert failed.endswith("ERROR failed: BadDocument: it has no picture")
-    with kept(tmp_path / "nowhere/prep.log"):
+    with log_stage(tmp_path / "nowhere/prep.log"):
         pass  # one that cannot be written ends nothing

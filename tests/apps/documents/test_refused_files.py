@@ -89,7 +89,7 @@ async def test_a_refused_file_stays_refused(site: DocumentSite, monkeypatch: pyt
     """A report does not change because the disk has free space again."""
     site.drop("a.cbz")
     with monkeypatch.context() as patch:
-        patch.setattr(admission, "has_room", lambda *_: False)
+        patch.setattr(admission, "has_disk_space", lambda *_: False)
         patch.setattr(atomic_files, "move_to_free", full)
         await site.look()
     await site.look()

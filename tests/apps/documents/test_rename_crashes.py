@@ -9,7 +9,7 @@ from tests.apps.documents import test_document_crashes
 from tests.apps.documents.test_document_crashes import SCENARIOS, Range, Scenario
 from tests.conftest import Databases
 
-from cograil.apps.documents import atomic_files, safe_rename, staging
+from cograil.apps.documents import atomic_files, safe_rename, staged_files
 
 LINKED, RESERVED = "documents.rename.linked", "documents.rename.reserved"
 IN_TWO_STEPS = {
@@ -24,7 +24,7 @@ IN_TWO_STEPS = {
 def no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system whose renames do not spare: they are two steps there."""
     monkeypatch.setattr(atomic_files, "_rename", safe_rename.rename_without_kernel)
-    monkeypatch.setattr(staging, "LINK_SECONDS", -1)
+    monkeypatch.setattr(staged_files, "LINK_SECONDS", -1)
 
 
 @pytest.mark.usefixtures("no_kernel")

@@ -24,10 +24,10 @@ from tests.apps.documents.document_site import DocumentSite
 from tests.conftest import Eventually
 
 from cograil.apps.documents import atomic_files, service_client, tools
-from cograil.apps.documents.handlers import Terms
+from cograil.apps.documents.handlers import StageOptions
 from cograil.apps.documents.prep import prepare
-from cograil.apps.documents.service_client import Pulse, ServiceDown, ask, info_of
-from cograil.apps.documents.services import Kind, Refused, Service, service_door
+from cograil.apps.documents.service_client import ServiceDown, ServiceHeartbeat, ask, info_of
+from cograil.apps.documents.services import InvalidOrder, Kind, Service, guarded_service_app
 from cograil.apps.documents.settings import DocumentSettings
 from cograil.http.server.port import bind, serving
 
@@ -38,7 +38,7 @@ async def service(kind: Kind, root: Path, port: int = 0, **more: Any) -> AsyncIt
     settings = DocumentSettings(ocr_jobs=1, **more)
     stage_service = Service(kind, root, settings, pulse_seconds=0.2)
     listening = bind("127.0.0.1", port)
-    async with stage_service.running(), serving(service_door(stage_service, "127.0.0.1"), listening):
+    async with stage_service.running(), serving(guarded_service_app(stage_service, "127.0.0.1"), listening):
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
@@ -130,7 +130,7 @@ async def test_a_stage_does_not_remove_what_it_is_given(tmp_path: Path, kind: Ki
     (room / "a link").symlink_to("raw.pdf")
     before = sorted(room.rglob("*"))
     stage_service = Service(kind, tmp_path, DocumentSettings())
-    with pytest.raises(Refused, match="what this stage writes"):
+    with pytest.raises(InvalidOrder, match="what this stage writes"):
         stage_service.take({"jobId": "work", name: f"{tmp_path}/{source}", "workDir": str(tmp_path)})
     assert sorted(room.rglob("*")) == before
     allowed = {"prep": "prep.cbz", "ocr": "raw.pdf"}[kind]
@@ -167,8 +167,8 @@ async def test_a_stage_that_takes_too_long_is_killed_with_all_it_started(
 def test_a_pulse_is_that_of_this_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(service_client.time, "monotonic", lambda: now[0])
-    path, terms = tmp_path / "ocr.heartbeat", Terms(pulse_seconds=1, timeout_seconds=60)
-    old, silent = Pulse((path,), terms), Pulse((tmp_path / "none.heartbeat",), terms)
+    path, terms = tmp_path / "ocr.heartbeat", StageOptions(pulse_seconds=1, timeout_seconds=60)
+    old, silent = ServiceHeartbeat((path,), terms), ServiceHeartbeat((tmp_path / "none.heartbeat",), terms)
     path.touch()
     os.utime(path, (1, 1))  # of a try long ago
     seen = []
@@ -294,7 +294,7 @@ async def test_services_of_the_original_say_where_their_pdf_is(
     ):
         await eventually(lambda: site.names("archive") == ["a.cbz"], timeout=30)
     assert site.names("out") == [f"a__job-{key}.pdf"]
-    room = site.folder.room(key)
+    room = site.folder.work_dir(key)
     assert "prep of the original" in (room / "prep.log").read_text()
     assert not [path for path in room.iterdir() if path.name.startswith(key)]
     assert [len(stage_service.orders) for stage_service in (prep_service, ocr_service)] == [1, 1]
@@ -429,7 +429,7 @@ async def test_words_that_a_service_found_must_be_in_its_pdf(
             await eventually(lambda: site.read("index/metrics.json")["queued"] == 0)
     assert site.names(place) == ["a.cbz"]
     (document,) = await site.documents()
-    assert ("text was recognised, and none is in it" in document.message) == (place == "error")
+    assert ("text was recognised, but the PDF has no text layer" in document.message) == (place == "error")
 
 
 @pytest.mark.parametrize("answer", [(500, {"detail": "oh"}), (200, []), (200, {}), (200, {"state": "LOST"})])
@@ -447,9 +447,9 @@ async def test_an_answer_that_is_no_record_is_waited_through(
     warnings: list[str] = []
     log = SimpleNamespace(warning=lambda event, error: warnings.append(error))
     ctx: Any = SimpleNamespace(job_id="0" * 36, attempt=1, log=log)
-    done = await service_client._see_through(ctx, "http://x", "prep", "key", tmp_path, {}, Terms())
+    done = await service_client._run_order(ctx, "http://x", "prep", "key", tmp_path, {}, StageOptions())
     assert done["state"] == "DONE"
-    assert "not with the record of a job" in warnings[0]
+    assert "without the record of a job" in warnings[0]
 
 
 async def test_a_service_that_loses_every_job_is_told_it_again_at_leisure(
@@ -469,6 +469,6 @@ async def test_a_service_that_loses_every_job_is_told_it_again_at_leisure(
     monkeypatch.setattr(service_client, "ask", played)
     monkeypatch.setattr(service_client.asyncio, "sleep", slept)
     ctx: Any = SimpleNamespace(job_id="0" * 36, attempt=1)
-    await service_client._see_through(ctx, "http://x", "prep", "key", tmp_path, {}, Terms())
+    await service_client._run_order(ctx, "http://x", "prep", "key", tmp_path, {}, StageOptions())
     assert pauses == [2, 4, 8, 15, 15, 15, 1, 2]
     assert not answers

@@ -11,7 +11,7 @@ import pytest
 from tests.apps.documents.document_site import DocumentSite
 from tests.conftest import Eventually
 
-from cograil.apps.documents import atomic_files, file_claiming
+from cograil.apps.documents import atomic_files, file_claims
 from cograil.apps.documents.layout import Folder
 from cograil.apps.documents.one_shot import Conversion, Item
 
@@ -96,7 +96,7 @@ async def test_a_claim_of_old_that_could_not_be_copied_is_refused_now(
     site: DocumentSite, elsewhere: Path
 ) -> None:
     move_in_elsewhere(site, elsewhere)
-    claim = file_claiming.claim_of(site.folder.staging / "20260101-000000_scans", site.folder)
+    claim = file_claims.claim_of(site.folder.staging / "20260101-000000_scans", site.folder)
     claim.mkdir()
     os.mkfifo(claim / "fifo.png")
     await site.look()

@@ -1,6 +1,6 @@
-"""Captures: evidence that is ingested once, sealed, and provable to anybody.
+"""Captures: evidence that is ingested once, sealed, and verifiable by anyone.
 
-A post makes one row, one job and one entry of the audit log, or none of them (`ingest`). The job fetches the
-encrypted object, opens it, holds it against what was announced, and signs a manifest (`sealing`). What a
-proof is worth is told by `verifying`, which needs neither a database nor a server.
+A post creates one row, one job and one entry of the audit log, or none of them (`ingest`). The job fetches the
+encrypted object, decrypts it, compares it with the announced values, and signs a manifest (`sealer`).
+`proof_verifier` checks a proof without a database or a server; `integrity_check` checks the whole database.
 """

@@ -18,5 +18,5 @@ app = App(
     pages=lazy("cograil.apps.captures.pages:app_pages"),
     templates="cograil.apps.captures",
     require=lambda settings: require_extra("captures", EXTRA_MODULES),
-    on_worker=lazy("cograil.apps.captures.handlers:sealing"),
+    on_worker=lazy("cograil.apps.captures.handlers:captures_on_worker"),
 )

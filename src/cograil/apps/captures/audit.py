@@ -1,8 +1,8 @@
-"""The audit log: what was asked about captures and what became of it, each entry bound to the one before.
+"""The audit log: requests about captures and their outcomes, as hash chains.
 
-An entry's hash is the SHA-256 of its canonical JSON, in which the hash of the entry before it stands. So
-whoever changes, removes or adds one changes all that follow, and what a proof was signed over tells of it.
-Each capture is a chain; so are the refusals of one user, and those of one address that nobody recognised.
+An entry's hash is the SHA-256 of its canonical JSON, which contains the hash of the previous entry. So changing,
+removing or adding an entry changes all that follow, and a signed proof reveals it. Each capture is a chain; so are the
+refused requests of one user, and those of one unauthenticated address.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NOTHING = "0" * 64  # before the first
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
-    """What an entry is about. Its payload holds texts, integers and truth values only."""
+class AuditEvent:
+    """The content of an entry. Its payload holds strings, integers and booleans only."""
 
     event: str
     tenant_id: str | None
@@ -41,7 +41,7 @@ class Happening:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ChainEntry:
     """One entry, as it is hashed, stored and shown."""
 
     chain: str
@@ -57,39 +57,39 @@ class Entry:
     previous_hash: str
     hash: str = ""
 
-    def sealed(self) -> Entry:
-        """The same, with its hash."""
-        facts = {name: value for name, value in asdict(self).items() if name != "hash"}
-        return Entry(**facts, hash=hash_of(facts))
+    def sealed(self) -> ChainEntry:
+        """The entry with its hash."""
+        fields = {name: value for name, value in asdict(self).items() if name != "hash"}
+        return ChainEntry(**fields, hash=hash_of(fields))
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Some entries of a chain: the first that is not as it was written, and after which there are more."""
+class ChainPage:
+    """A page of a chain: its entries, the first broken one, and the number after which the next page begins."""
 
     entries: list[dict[str, Any]]
     broken_at: int | None
     next_after: int | None
 
 
-def hash_of(facts: dict[str, Any]) -> str:
-    """Of an entry without its hash."""
-    return hashlib.sha256(canonical_json.canonical(facts)).hexdigest()
+def hash_of(fields: dict[str, Any]) -> str:
+    """The hash of an entry, given its other fields."""
+    return hashlib.sha256(canonical_json.canonical(fields)).hexdigest()
 
 
 def moment(at: datetime) -> str:
-    """A time as it is hashed."""
+    """A time in the format that is hashed."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def first_broken(entries: Sequence[dict[str, Any]], previous: str = NOTHING, seq: int = 1) -> int | None:
-    """The number of the first entry that is not as it was written, or is missing; None if all hold."""
+    """The number of the first entry that was changed or is missing; None if all are intact."""
     for entry in entries:
-        facts = {name: value for name, value in entry.items() if name != "hash"}
-        if facts.get("seq") != seq or facts.get("previous_hash") != previous:
+        fields = {name: value for name, value in entry.items() if name != "hash"}
+        if fields.get("seq") != seq or fields.get("previous_hash") != previous:
             return seq
         try:
-            is_right = hash_of(facts) == entry.get("hash")
+            is_right = hash_of(fields) == entry.get("hash")
         except canonical_json.NotCanonical:
             is_right = False
         if not is_right:
@@ -98,57 +98,57 @@ def first_broken(entries: Sequence[dict[str, Any]], previous: str = NOTHING, seq
     return None
 
 
-async def begin_chain(tx: Transaction, chain: str, happening: Happening) -> Entry:
-    """The first entry of a chain that nobody else can know yet, at the time of its transaction."""
-    return await _add(tx, chain, tx.now, 1, NOTHING, happening)
+async def begin_chain(tx: Transaction, chain: str, audit_event: AuditEvent) -> ChainEntry:
+    """Write the first entry of a new chain, at the time of its transaction."""
+    return await _add(tx, chain, tx.now, 1, NOTHING, audit_event)
 
 
-async def append(tx: Transaction, chain: str, happening: Happening) -> Entry:
-    """The next entry of a chain, by one transaction at a time; it comes last in that."""
+async def append(tx: Transaction, chain: str, audit_event: AuditEvent) -> ChainEntry:
+    """Append an entry to a chain under its lock; call this last in the transaction."""
     await tx.fetch(LOCK_CHAIN, chain=chain)
     ((at, seq, previous),) = await tx.fetch(LAST_ENTRY, chain=chain)
-    return await _add(tx, chain, at, (seq or 0) + 1, previous or NOTHING, happening)
+    return await _add(tx, chain, at, (seq or 0) + 1, previous or NOTHING, audit_event)
 
 
 async def _add(
-    tx: Transaction, chain: str, at: datetime, seq: int, previous: str, happening: Happening
-) -> Entry:
-    entry = Entry(
+    tx: Transaction, chain: str, at: datetime, seq: int, previous: str, audit_event: AuditEvent
+) -> ChainEntry:
+    entry = ChainEntry(
         chain=chain,
         seq=seq,
         at=moment(at),
         previous_hash=previous,
-        **asdict(happening),
+        **asdict(audit_event),
     ).sealed()
     row = asdict(entry) | {"event_payload": orjson.dumps(entry.event_payload).decode()}
     await tx.execute(ADD_ENTRY, **row)
     return entry
 
 
-async def list_entries(tx: Transaction, chain: str, after: int, limit: int) -> list[Entry]:
-    """So many entries of a chain that come after this one, in order."""
+async def list_entries(tx: Transaction, chain: str, after: int, limit: int) -> list[ChainEntry]:
+    """At most `limit` entries of a chain after this number, in order."""
     return entries_of(await tx.fetch(LIST_ENTRIES, chain=chain, after=after, limit=limit))
 
 
-def entries_of(rows: Sequence[Sequence[Any]]) -> list[Entry]:
+def entries_of(rows: Sequence[Sequence[Any]]) -> list[ChainEntry]:
     """Rows of the log as entries."""
     return [_entry(row) for row in rows]
 
 
-async def list_page(tx: Transaction, chain: str, after: int, limit: int) -> Page:
-    """The same, held against the entry before them."""
-    found = await list_entries(tx, chain, max(0, after - 1), limit + 2)
-    previous = NOTHING if after == 0 else ""  # which nobody has
-    if after > 0 and found and found[0].seq == after:
-        previous, found = found[0].hash, found[1:]
-    entries = [asdict(entry) for entry in found[:limit]]
-    next_after = entries[-1]["seq"] if len(found) > limit else None
-    return Page(entries, first_broken(entries, previous, after + 1), next_after)
+async def list_page(tx: Transaction, chain: str, after: int, limit: int) -> ChainPage:
+    """A page of a chain, checked against the entry before it."""
+    entries_after = await list_entries(tx, chain, max(0, after - 1), limit + 2)
+    previous = NOTHING if after == 0 else ""  # "" is the hash of no entry
+    if after > 0 and entries_after and entries_after[0].seq == after:
+        previous, entries_after = entries_after[0].hash, entries_after[1:]
+    entries = [asdict(entry) for entry in entries_after[:limit]]
+    next_after = entries[-1]["seq"] if len(entries_after) > limit else None
+    return ChainPage(entries, first_broken(entries, previous, after + 1), next_after)
 
 
-def _entry(row: Sequence[Any]) -> Entry:
+def _entry(row: Sequence[Any]) -> ChainEntry:
     chain, seq, at, event, tenant, user, capture, status, address, payload, previous, hash_ = row
     value = orjson.loads(payload) if isinstance(payload, bytes | str) else payload
-    return Entry(
+    return ChainEntry(
         chain, seq, moment(at), event, tenant, user, capture, status, address, value, previous, hash_
     )

@@ -1,4 +1,4 @@
-"""Commands about captures: verify a proof, check all that is there, and show who signs here."""
+"""The `cograil captures` commands: verify a proof, check the database, and print the signing key."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ key_option = click.option(
 
 
 def _require_extra() -> None:
-    """Raises UsageError where what opens and signs is not installed."""
+    """Raise UsageError if the cryptographic extra is not installed."""
     require_extra("captures", ["cryptography"])
 
 
 @click.group()
 def captures() -> None:
-    """Verify proofs of captures, check the audit log, and show who signs here.
+    """Verify proofs of captures, check the audit log, and print the public signing key.
 
     \b
     Examples:
@@ -50,7 +50,9 @@ def captures() -> None:
 
 @captures.command()
 @click.argument("proof", metavar="MANIFEST", type=click.File("rb"))
-@click.option("--object", "object_", type=click.File("rb"), help="The encrypted object, or what was in it.")
+@click.option(
+    "--object", "object_", type=click.File("rb"), help="The encrypted object, or its decrypted content."
+)
 @click.option(
     "--audit",
     type=click.File("rb"),
@@ -66,10 +68,10 @@ def verify(
     keys: tuple[Path, ...],
     as_json: bool,
 ) -> int:
-    """Check a proof, and what it is about. Exits 1 when anything was changed. Asks nobody.
+    """Verify a proof, and the object and audit trail it covers, offline. Exits 1 when anything was changed.
 
-    MANIFEST is what GET /v1/captures/ID/proof gives, byte for byte; `-` reads stdin. Without --key it is
-    checked that nothing was changed since it was signed, but not by whom.
+    MANIFEST is the response of GET /v1/captures/ID/proof, byte for byte; `-` reads stdin. Without --key the
+    signature is verified, but not whose key made it.
 
     \b
     Examples:
@@ -81,18 +83,20 @@ def verify(
 
     trusted = [load_public(key) for key in keys]
     trail = [page.read() for page in audit] or None
-    found = check(proof.read(), object=object_, trail=trail, trusted=trusted)
-    is_proven = all(one.holds for one in found)
+    results = check(proof.read(), object=object_, trail=trail, trusted=trusted)
+    is_proven = all(result.holds for result in results)
     if as_json:
-        claims = [{"claim": one.claim, "holds": one.holds, "problem": one.problem} for one in found]
+        claims = [
+            {"claim": result.claim, "holds": result.holds, "problem": result.problem} for result in results
+        ]
         write_json({"is_proven": is_proven, "claims": claims})
         return 0 if is_proven else 1
-    for one in found:
-        out().print(plain(f"{'yes' if one.holds else 'NO '}  {one.claim}"), soft_wrap=True)
-        if one.problem:
-            out().print(plain(f"     {one.problem}"), soft_wrap=True)
+    for result in results:
+        out().print(plain(f"{'yes' if result.holds else 'NO '}  {result.claim}"), soft_wrap=True)
+        if result.problem:
+            out().print(plain(f"     {result.problem}"), soft_wrap=True)
     if is_proven and not trusted:
-        warn("whose key that is was not checked: --key names the one you trust")
+        warn("the key was not checked: name the key that you trust with --key")
     return 0 if is_proven else 1
 
 
@@ -104,7 +108,7 @@ def verify(
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="Wait at most this long, then exit 5. The sealing goes on.",
+    help="Wait at most this long, then exit 5. Sealing continues.",
 )
 @instance_options
 def wait(capture: str, timeout: float, data_dir: Path | None, as_json: bool) -> int:
@@ -125,46 +129,46 @@ async def _wait(settings: Settings, capture: str, timeout: float, as_json: bool)
     clock = asyncio.get_running_loop().time
     until = clock() + timeout
     async with connected(settings) as client, listen_for_job_ends(client) as listener:
-        while (found := await _find(client, capture)).state not in FINAL:
+        while (record := await _find(client, capture)).state not in FINAL:
             if clock() >= until:
                 raise WaitTimeout(
-                    f"it is {found.state} after {timeout:g} s; {client.next_steps(found.job_id)}"
+                    f"it is {record.state} after {timeout:g} s; {client.next_steps(record.job_id)}"
                 )
             await listener.wait(min(1.0, until - clock()))
-    facts = {"capture_id": found.capture_id, "state": found.state, "error": found.error}
+    output = {"capture_id": record.capture_id, "state": record.state, "error": record.error}
     if as_json:
-        write_json(facts | {"sealed_at": found.sealed_at, "job_id": found.job_id})
+        write_json(output | {"sealed_at": record.sealed_at, "job_id": record.job_id})
     else:
-        out().print(plain(f"{found.state}: {found.error or found.sealed_at}"), soft_wrap=True)
-    return 1 if found.state == FAILED else 0
+        out().print(plain(f"{record.state}: {record.error or record.sealed_at}"), soft_wrap=True)
+    return 1 if record.state == FAILED else 0
 
 
 async def _find(client: InstanceClient, capture: str) -> Any:
     from cograil.apps.captures.queries import find_capture  # noqa: PLC0415
 
     async with client.db.transaction("show_capture") as tx:
-        found = await find_capture(tx, client.tenant, capture)
-    if found is None:
-        raise NotFound(f"there is no capture {capture}")
-    return found
+        record = await find_capture(tx, client.tenant, capture)
+    if record is None:
+        raise NotFound(f"capture {capture} does not exist")
+    return record
 
 
 @captures.command()
 @instance_options
 def key(data_dir: Path | None, as_json: bool) -> None:
-    """Print the public key of those who sign here, in PEM, for `verify --key`.
+    """Print the public signing key of this instance, in PEM, for `verify --key`.
 
     \b
     Examples:
       cograil captures key > signer.pem
     """
     _require_extra()
-    from cograil.apps.captures.signing import find_signer  # noqa: PLC0415
+    from cograil.apps.captures.signing import load_configured_signer  # noqa: PLC0415
 
     settings = settings_for(data_dir)
-    if not settings.data_dir.is_dir():  # of a mistyped one a new key would be printed, that signs nothing
-        raise NotFound(f"there is no data directory {settings.data_dir}: `cograil up` makes it")
-    signer = find_signer(settings.section(CaptureSettings), settings.data_dir)
+    if not settings.data_dir.is_dir():  # otherwise a new key would be created there, which signs nothing
+        raise NotFound(f"the data directory {settings.data_dir} does not exist: `cograil up` creates it")
+    signer = load_configured_signer(settings.section(CaptureSettings), settings.data_dir)
     pem = signer.public_pem().decode()
     if as_json:
         write_json(signer.facts | {"pem": pem})
@@ -178,7 +182,7 @@ def key(data_dir: Path | None, as_json: bool) -> None:
 def check(keys: tuple[Path, ...], data_dir: Path | None, as_json: bool) -> int:
     """Check the whole audit log and every proof in the database. Exits 1 when anything was changed.
 
-    Refusals are in no proof, and nobody misses a proof that was never fetched: this looks at all there is.
+    Unlike `verify`, this also covers refused requests and proofs that were never fetched.
 
     \b
     Examples:
@@ -199,13 +203,13 @@ async def _check(settings: Settings, trusted: list[bytes], as_json: bool) -> int
     if as_json:
         write_json(asdict(report))
         return 1 if report.problems else 0
-    for one in report.problems:
-        out().print(plain(f"NO   {one.chain}: {one.problem}"), soft_wrap=True)
-    said = f"{report.entries:,} entries of {report.chains:,} chains, {report.proofs:,} proofs of "
-    said += f"{report.captures:,} captures: " + (
+    for problem in report.problems:
+        out().print(plain(f"NO   {problem.chain}: {problem.problem}"), soft_wrap=True)
+    summary = f"{report.entries:,} entries of {report.chains:,} chains, {report.proofs:,} proofs of "
+    summary += f"{report.captures:,} captures: " + (
         f"{len(report.problems):,} wrong" if report.problems else "all hold"
     )
-    out().print(plain(said), soft_wrap=True)
+    out().print(plain(summary), soft_wrap=True)
     if report.proofs and not trusted:
-        warn("whose keys signed was not checked: --key names the one you trust")
+        warn("the keys were not checked: name the key that you trust with --key")
     return 1 if report.problems else 0

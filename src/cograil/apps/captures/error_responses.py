@@ -1,7 +1,7 @@
-"""Refusals of a post: how they are told, and that each of them is in the audit log.
+"""Error responses of a post, each of which is recorded in the audit log.
 
-It is written in a transaction of its own, before the caller hears of it: what the log cannot hold is answered
-503. Whom nobody recognised is written down without a user.
+The entry is written in a transaction of its own before the response is sent; if that fails, the response is 503. An
+unauthenticated request is recorded without a user.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cograil.apps.captures import audit, queries
-from cograil.apps.captures.audit import Happening
-from cograil.apps.captures.keyed_lock import Turns
-from cograil.apps.captures.request import capture_asked
+from cograil.apps.captures.audit import AuditEvent
+from cograil.apps.captures.keyed_lock import KeyedLock
+from cograil.apps.captures.request import posted_capture_ids
 from cograil.errors import CograilError, Overloaded
 from cograil.http.auth.client_address import client_address
 from cograil.http.server.dispatcher import DATABASE_UNAVAILABLE, OVERLOADED, ApiContext
@@ -45,8 +45,8 @@ WORDS = {
 }
 
 
-def answer(refusal: Refusal, request_id: str) -> Response:
-    """A refusal as callers of this API know it; of a field that is wrong the name is told."""
+def render_error(refusal: Refusal, request_id: str) -> Response:
+    """The error response of this API; it names an invalid field."""
     is_malformed = refusal.status in MALFORMED and refusal.code not in OURS
     status = 400 if is_malformed else refusal.status
     word = OURS.get(refusal.code) or WORDS.get(status, refusal.code.upper())
@@ -57,65 +57,65 @@ def answer(refusal: Refusal, request_id: str) -> Response:
     return Response(orjson.dumps(body), status, media_type="application/json", headers=headers)
 
 
-class Audited:
-    """A door of which every refusal of a post is in the audit log before it is told."""
+class AuditedApp:
+    """An ASGI application that records every refused post in the audit log before it responds."""
 
-    def __init__(self, door: ASGIApp, instance: ApiContext, is_audited: Callable[[Scope], bool]) -> None:
-        self._door = door
+    def __init__(self, app: ASGIApp, instance: ApiContext, is_audited: Callable[[Scope], bool]) -> None:
+        self._app = app
         self._instance = instance
         self._is_audited = is_audited
         self._proxies = instance.settings.server.trusted_networks()
-        self._turns = Turns()  # of those who are refused alike: a crowd of them waits for one chain
+        self._locks = KeyedLock()  # concurrent refusals of one user or address wait here for their chain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._is_audited(scope):
-            await self._door(scope, receive, send)
+            await self._app(scope, receive, send)
             return
-        told: list[Message] = []
+        messages: list[Message] = []
 
         async def keep(message: Message) -> None:
-            told.append(message)
+            messages.append(message)
 
-        noted: list[str] = []
-        token = capture_asked.set(noted)
+        capture_ids: list[str] = []
+        token = posted_capture_ids.set(capture_ids)
         try:
-            await self._door(scope, receive, keep)
+            await self._app(scope, receive, keep)
         finally:
-            capture_asked.reset(token)
-        if told and told[0]["status"] >= 400:
+            posted_capture_ids.reset(token)
+        if messages and messages[0]["status"] >= 400:
             try:
-                await self._write(scope, told[0]["status"], told[-1].get("body", b""), noted)
+                await self._write(scope, messages[0]["status"], messages[-1].get("body", b""), capture_ids)
             except (*LOST, psycopg.Error, CograilError) as error:
                 log.warning("a refusal is not in the audit log", error=str(error).strip())
                 is_busy = isinstance(error, STALLED | Overloaded)
-                await answer(OVERLOADED if is_busy else DATABASE_UNAVAILABLE, "")(scope, receive, send)
+                await render_error(OVERLOADED if is_busy else DATABASE_UNAVAILABLE, "")(scope, receive, send)
                 return
-        for message in told:
+        for message in messages:
             await send(message)
 
-    async def _write(self, scope: Scope, status: int, body: bytes, noted: list[str]) -> None:
+    async def _write(self, scope: Scope, status: int, body: bytes, capture_ids: list[str]) -> None:
         caller: Caller | None = scope.get("cograil.caller")
         address = client_address(scope, request_headers(scope), self._proxies)
-        capture_id = noted[0] if noted else None
+        capture_id = capture_ids[0] if capture_ids else None
         tenant, user = (caller.tenant, caller.user_id) if caller is not None else (None, None)
         payload = orjson.loads(body) if body else {}
-        happening = Happening("CAPTURE_REFUSED", tenant, user, capture_id, status, address, payload)
+        audit_event = AuditEvent("CAPTURE_REFUSED", tenant, user, capture_id, status, address, payload)
 
         async def write() -> None:
             async with self._instance.db.transaction("refuse_capture", tenant=tenant) as tx:
                 if user is not None:
                     await queries.act_for_user(tx, user)
-                await audit.append(tx, await _chain(tx, happening), happening)
+                await audit.append(tx, await _chain(tx, audit_event), audit_event)
 
-        await self._turns.take((tenant, user, None if user else address), write)
+        await self._locks.take((tenant, user, None if user else address), write)
 
 
-async def _chain(tx: Transaction, happening: Happening) -> str:
-    """The caller's own capture, if it was about one; else all that is refused to this user or address."""
-    if happening.tenant_id is None or happening.user_id is None:
-        return f"address/{happening.source_ip}"
-    if happening.capture_id is not None:
-        own = await queries.find_capture(tx, happening.tenant_id, happening.capture_id)
-        if own is not None and own.user_id == happening.user_id:
-            return own.id
-    return f"user/{happening.tenant_id}/{happening.user_id}"
+async def _chain(tx: Transaction, audit_event: AuditEvent) -> str:
+    """The chain of the caller's own capture if the request names one, else that of the user or address."""
+    if audit_event.tenant_id is None or audit_event.user_id is None:
+        return f"address/{audit_event.source_ip}"
+    if audit_event.capture_id is not None:
+        capture = await queries.find_capture(tx, audit_event.tenant_id, audit_event.capture_id)
+        if capture is not None and capture.user_id == audit_event.user_id:
+            return capture.id
+    return f"user/{audit_event.tenant_id}/{audit_event.user_id}"

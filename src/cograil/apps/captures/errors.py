@@ -1,10 +1,10 @@
-"""Why a capture cannot be sealed, now or ever."""
+"""The errors of sealing."""
 
 from __future__ import annotations
 
 
 class Unsealable(Exception):
-    """What came is not what was announced, or cannot be opened: trying again would not help."""
+    """The object is not the announced one, or cannot be decrypted: retrying does not help."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -12,4 +12,4 @@ class Unsealable(Exception):
 
 
 class StoreUnreachable(Exception):
-    """The object storage does not answer as it should; later it may."""
+    """The object storage does not respond correctly; retrying may help."""

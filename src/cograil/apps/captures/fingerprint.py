@@ -1,7 +1,7 @@
-"""What two posts must have in common to be the same one: nine fields, in one text, in one hash.
+"""The fingerprint that makes two posts the same one: the hash of nine fields.
 
-`content_hash` is the SHA3-256 of the plaintext, and like the id it is written in lower case; nothing else is
-folded or trimmed. What OCR read in a picture, and when, is not part of it.
+`content_hash` is the SHA3-256 of the plaintext; it and the id are lower-cased, nothing else is normalised. OCR text and
+timestamps are not part of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cograil import canonical_json
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The nine."""
+    """The nine fields of the fingerprint."""
 
     aes_gcm_nonce_b64: str
     aes_gcm_tag_b64: str
@@ -28,11 +28,11 @@ class Fields:
 
 
 def fingerprint_bytes(fields: Fields) -> bytes:
-    """The one text of these fields: sorted, without white space, escaped as JavaScript does."""
+    """The canonical JSON of these fields."""
     lowered = {"capture_id": fields.capture_id.lower(), "content_hash": fields.content_hash.lower()}
     return canonical_json.canonical(asdict(fields) | lowered)
 
 
 def canonical_fingerprint(fields: Fields) -> str:
-    """SHA-256 of that text, in lower-case hexadecimal."""
+    """The SHA-256 of the canonical JSON, in lower-case hexadecimal."""
     return hashlib.sha256(fingerprint_bytes(fields)).hexdigest()

@@ -1,6 +1,6 @@
 """The handlers of the workflow that every new capture starts.
 
-What opens and signs is imported when the first capture comes: most workers never seal any.
+The cryptographic modules are imported with the first capture: most workers never seal any.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from cograil.store.database import Database
 from cograil.worker.background_tasks import background
 
 if TYPE_CHECKING:
-    from cograil.apps.captures.sealing import Sealer
+    from cograil.apps.captures.sealer import Sealer
 
 
 @asynccontextmanager
-async def sealing(registry: Registry, db: Database, settings: Settings) -> AsyncIterator[None]:
-    """Let the worker of this registry seal captures, and look for those that were left."""
+async def captures_on_worker(registry: Registry, db: Database, settings: Settings) -> AsyncIterator[None]:
+    """Register the handlers of captures with this worker, and sweep for abandoned captures."""
 
     @cache
     def sealer() -> Sealer:
-        from cograil.apps.captures.sealing import Sealer  # noqa: PLC0415
+        from cograil.apps.captures.sealer import Sealer  # noqa: PLC0415
 
         return Sealer(db, settings)
 
     async def seal(ctx: Context, capture_event_id: str) -> dict[str, Json]:
-        """Examine the object of a capture, and sign what was found."""
+        """Check the object of a capture, and sign the result."""
         return await (await asyncio.to_thread(sealer)).seal(ctx, capture_event_id)
 
     async def settle(ctx: Context, capture_event_id: str) -> None:
-        """Write down why a capture was given up, and fail as it did."""
+        """Mark a capture as failed, and fail with the same error."""
         await (await asyncio.to_thread(sealer)).settle(ctx, capture_event_id)
 
     async def stamp(ctx: Context, capture_event_id: str) -> dict[str, Json]:
-        """Ask a time-stamping authority about the proof of a capture, and add what it says."""
+        """Add a time stamp of a time-stamping authority to the proof of a capture."""
         return await (await asyncio.to_thread(sealer)).stamp(ctx, capture_event_id)
 
-    for one in (seal, settle, stamp):
-        registry.register(one, f"captures.{one.__name__}")
+    for handler in (seal, settle, stamp):
+        registry.register(handler, f"captures.{handler.__name__}")
     async with background("captures", sweep_for_ever(db, settings)):
         yield

@@ -1,7 +1,7 @@
-"""Ingest: a capture that is posted any number of times is made once.
+"""Ingest: a capture that is posted any number of times is created once.
 
-The decision is that of the engine's idempotency record, with this app's fingerprint, under the lock of user
-and id. What is new gets its row, its job and its first audit entry in one transaction, or nothing at all.
+The engine's idempotency record decides, with this app's fingerprint, under a lock of user and id. A new capture gets
+its row, its job and its first audit entry in one transaction.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from functools import cache
 import structlog
 
 from cograil.apps.captures import audit, queries, states
-from cograil.apps.captures.audit import Happening
+from cograil.apps.captures.audit import AuditEvent
 from cograil.apps.captures.fingerprint import canonical_fingerprint
 from cograil.apps.captures.queries import Capture
 from cograil.apps.captures.request import NewCapture
 from cograil.definitions import read_workflow
-from cograil.errors import CograilError, UsageError
-from cograil.errors import Conflict as Refused
+from cograil.errors import CograilError, Conflict, UsageError
 from cograil.model.ids import new_id
 from cograil.model.workflow import Workflow
 from cograil.store.api_keys import AuditRecord
@@ -67,8 +66,8 @@ nodes:
 """
 
 
-class CaptureConflict(Refused):
-    """The id is taken, by another payload or by somebody else; which of them is not told."""
+class CaptureConflict(Conflict):
+    """The id is used with another payload or by another user; the error does not say which."""
 
     code = "capture_conflict"
 
@@ -78,36 +77,36 @@ class CaptureConflict(Refused):
 
 
 class ClockSkewed(UsageError):
-    """The clock of the device is too far from ours."""
+    """The clock of the device differs too much from the server's."""
 
     code, status = "clock_skewed", 422
 
 
 class RateExceeded(CograilError):
-    """This user sends more than the rate allows."""
+    """This user exceeds the rate of new captures."""
 
     code, status = "capture_rate_exceeded", 429
 
     def __init__(self, wait_seconds: float) -> None:
-        super().__init__("too many new captures; come again later")
+        super().__init__("too many new captures; retry later")
         self.wait_seconds = wait_seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Who posts, from where, and what is allowed."""
+class IngestRequest:
+    """The caller of a post, its address and its limits."""
 
     tenant: str
     user: str
     address: str
     rate_per_minute: float
     is_stamped: bool
-    entry: AuditRecord  # what the engine's own audit log says of a submit
+    entry: AuditRecord  # the entry for the engine's own audit log
 
 
 @dataclass(frozen=True, slots=True)
-class Ingested:
-    """A capture that is there, new or not."""
+class IngestResult:
+    """An ingested capture, new or known."""
 
     capture_event_id: str
     capture_id: str
@@ -118,12 +117,12 @@ class Ingested:
 
 @cache
 def workflow() -> Workflow:
-    """What seals a capture."""
+    """The workflow that seals a capture."""
     return read_workflow(WORKFLOW, app=APP)
 
 
 async def publish_workflow(tx: Transaction, tenant: str) -> int:
-    """Let this tenant have it; the id of its definition."""
+    """Publish the workflow for this tenant; return its definition id."""
     return (await publish(tx, workflow(), WORKFLOW, tenant)).definition_id
 
 
@@ -140,39 +139,45 @@ def submission_of(id: str, capture_id: str, user: str, definition_id: int, *, is
 
 
 async def ingest(
-    tx: Transaction, engine_context: EngineContext, definition_id: int, capture: NewCapture, asked: Asked
-) -> Ingested:
-    """Make this capture, or find it. Raises CaptureConflict, ClockSkewed or RateExceeded."""
-    capture_id, found = capture.fields.capture_id, canonical_fingerprint(capture.fields)
-    await queries.act_for_user(tx, asked.user)
-    await queries.lock_capture(tx, asked.user, capture_id)
-    decision = await idempotency.decide(tx, Key(asked.tenant, SCOPE, capture_id), found, idempotency.replay())
-    if isinstance(decision, New):
-        return await _create(tx, engine_context, definition_id, capture, found, asked)
-    own = await queries.find_capture(tx, asked.tenant, capture_id)
-    if own is not None and own.user_id != asked.user:
-        own = None  # row-level security shows nobody else's: this is for where a role is not bound by it
-    if own is None or own.payload_canonical_sha256 != found:
-        _warn(capture_id, own, found)
-        raise CaptureConflict(own)
-    payload = {"payload_canonical_sha256": found, "state": own.state}
-    happening = Happening(
-        "CAPTURE_REPLAYED", asked.tenant, asked.user, capture_id, 200, asked.address, payload
+    tx: Transaction,
+    engine_context: EngineContext,
+    definition_id: int,
+    capture: NewCapture,
+    request: IngestRequest,
+) -> IngestResult:
+    """Create this capture, or find it. Raises CaptureConflict, ClockSkewed or RateExceeded."""
+    capture_id, fingerprint = capture.fields.capture_id, canonical_fingerprint(capture.fields)
+    await queries.act_for_user(tx, request.user)
+    await queries.lock_capture(tx, request.user, capture_id)
+    decision = await idempotency.decide(
+        tx, Key(request.tenant, SCOPE, capture_id), fingerprint, idempotency.replay()
     )
-    await audit.append(tx, own.id, happening)
+    if isinstance(decision, New):
+        return await _create(tx, engine_context, definition_id, capture, fingerprint, request)
+    own = await queries.find_capture(tx, request.tenant, capture_id)
+    if own is not None and own.user_id != request.user:
+        own = None  # row-level security hides it; this covers roles that bypass it
+    if own is None or own.payload_canonical_sha256 != fingerprint:
+        _warn(capture_id, own, fingerprint)
+        raise CaptureConflict(own)
+    payload = {"payload_canonical_sha256": fingerprint, "state": own.state}
+    audit_event = AuditEvent(
+        "CAPTURE_REPLAYED", request.tenant, request.user, capture_id, 200, request.address, payload
+    )
+    await audit.append(tx, own.id, audit_event)
     log.info(
         "capture replayed",
         capture_id=capture_id,
         capture_event_id=own.id,
         state=own.state,
-        sha256=found[:SHOWN],
+        sha256=fingerprint[:SHOWN],
     )
-    return Ingested(own.id, capture_id, own.state, found, is_new=False)
+    return IngestResult(own.id, capture_id, own.state, fingerprint, is_new=False)
 
 
-def _warn(capture_id: str, own: Capture | None, found: str) -> None:
+def _warn(capture_id: str, own: Capture | None, fingerprint: str) -> None:
     stored = own.payload_canonical_sha256[:SHOWN] if own is not None else "of another user"
-    log.warning("capture conflicts", capture_id=capture_id, stored=stored, received=found[:SHOWN])
+    log.warning("capture conflicts", capture_id=capture_id, stored=stored, received=fingerprint[:SHOWN])
 
 
 async def _create(
@@ -181,25 +186,25 @@ async def _create(
     definition_id: int,
     capture: NewCapture,
     fingerprint: str,
-    asked: Asked,
-) -> Ingested:
+    request: IngestRequest,
+) -> IngestResult:
     skew_ms = _skew_ms(tx, capture)
     id, capture_id = new_id(), capture.fields.capture_id
-    submission = submission_of(id, capture_id, asked.user, definition_id, is_stamped=asked.is_stamped)
-    (made,) = await submit_each(
-        tx, engine_context, [submission], asked.tenant, entries=[asked.entry], is_all_or_none=True
+    submission = submission_of(id, capture_id, request.user, definition_id, is_stamped=request.is_stamped)
+    (job,) = await submit_each(
+        tx, engine_context, [submission], request.tenant, entries=[request.entry], is_all_or_none=True
     )
-    assert isinstance(made, NewJobRow)
-    facts = {"id": id, "tenant": asked.tenant, "user": asked.user, "job_id": made.job_id}
-    if not await queries.add_capture(tx, capture, **facts, fingerprint=fingerprint, skew_ms=skew_ms):
+    assert isinstance(job, NewJobRow)
+    columns = {"id": id, "tenant": request.tenant, "user": request.user, "job_id": job.job_id}
+    if not await queries.add_capture(tx, capture, **columns, fingerprint=fingerprint, skew_ms=skew_ms):
         raise CaptureConflict
     payload = {"payload_canonical_sha256": fingerprint, "state": states.UPLOADED, "skew_ms": skew_ms}
-    happening = Happening(
-        "CAPTURE_RECEIVED", asked.tenant, asked.user, capture_id, 202, asked.address, payload
+    audit_event = AuditEvent(
+        "CAPTURE_RECEIVED", request.tenant, request.user, capture_id, 202, request.address, payload
     )
-    await audit.begin_chain(tx, id, happening)
-    await _take_token(tx, asked)
-    return Ingested(id, capture_id, states.UPLOADED, fingerprint, is_new=True)
+    await audit.begin_chain(tx, id, audit_event)
+    await _take_token(tx, request)
+    return IngestResult(id, capture_id, states.UPLOADED, fingerprint, is_new=True)
 
 
 def _skew_ms(tx: Transaction, capture: NewCapture) -> int:
@@ -213,9 +218,11 @@ def _skew_ms(tx: Transaction, capture: NewCapture) -> int:
     return skew_ms
 
 
-async def _take_token(tx: Transaction, asked: Asked) -> None:
-    """Last: the bucket is ours until the commit. Raises RateExceeded, and then nothing was made."""
-    rate = asked.rate_per_minute
-    wait = await buckets.take(tx, f"captures:{asked.user}", max(1.0, rate), rate / 60, tenant=asked.tenant)
+async def _take_token(tx: Transaction, request: IngestRequest) -> None:
+    """Take a token; call this last, since the bucket is locked until the commit. Raises RateExceeded."""
+    rate = request.rate_per_minute
+    wait = await buckets.take(
+        tx, f"captures:{request.user}", max(1.0, rate), rate / 60, tenant=request.tenant
+    )
     if wait:
         raise RateExceeded(wait)

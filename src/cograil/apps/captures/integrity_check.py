@@ -1,7 +1,7 @@
-"""Checking all that the vault holds: every chain of the audit log, and every capture against its own.
+"""Check the integrity of the database: every chain of the audit log, and every capture against its chain.
 
-`verifying` is for whoever was given a proof. This is for whoever runs the place: refusals are in no proof,
-and a chain or a proof that was removed is missed by nobody who was not given it.
+`proof_verifier` is for the recipient of a proof, this is for the operator: refused requests are in no proof, and a
+removed chain or proof is not missed by anyone who never received it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from cograil.apps.captures import audit, manifest
-from cograil.apps.captures.audit import NOTHING, Entry
+from cograil.apps.captures.audit import NOTHING, ChainEntry
 from cograil.apps.captures.fingerprint import Fields, canonical_fingerprint
 from cograil.apps.captures.proof_verifier import verify
 from cograil.store.database import Database
@@ -26,7 +26,7 @@ FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 @dataclass(frozen=True, slots=True)
 class IntegrityProblem:
-    """What is not as it was written; a capture is called by its event id, which is its chain."""
+    """A problem in a chain; the chain of a capture is its event id."""
 
     chain: str
     problem: str
@@ -34,7 +34,7 @@ class IntegrityProblem:
 
 @dataclass(slots=True)
 class IntegrityReport:
-    """How much was looked at, and what was found."""
+    """The counts of checked rows, and the problems."""
 
     chains: int = 0
     entries: int = 0
@@ -44,7 +44,7 @@ class IntegrityReport:
 
 
 async def check_vault(db: Database, trusted: Collection[bytes] = ()) -> IntegrityReport:
-    """Look at everything; with `trusted` keys, one of them must have signed each proof."""
+    """Check everything; with `trusted` keys, one of them must have signed each proof."""
     report = IntegrityReport()
     await _check_log(db, report)
     await _check_captures(db, report, trusted)
@@ -52,7 +52,7 @@ async def check_vault(db: Database, trusted: Collection[bytes] = ()) -> Integrit
 
 
 async def _check_log(db: Database, report: IntegrityReport) -> None:
-    """Each chain from its first entry on; of one that is broken only the first place is told."""
+    """Check each chain from its first entry on; only the first broken entry of a chain is reported."""
     current, seq, previous, is_broken = "", 0, NOTHING, False
     async for page in _pages(db):
         for chain, group in groupby(page, key=lambda entry: entry.chain):
@@ -70,7 +70,7 @@ async def _check_log(db: Database, report: IntegrityReport) -> None:
             seq, previous = entries[-1]["seq"], entries[-1]["hash"]
 
 
-async def _pages(db: Database) -> AsyncIterator[list[Entry]]:
+async def _pages(db: Database) -> AsyncIterator[list[ChainEntry]]:
     chain, seq = "", 0
     while True:
         async with db.single("check_log") as tx:
@@ -88,30 +88,35 @@ async def _check_captures(db: Database, report: IntegrityReport, trusted: Collec
             rows = await tx.fetch(LIST_VAULT, after=after, limit=AT_ONCE)
         if not rows:
             return
-        for id, fingerprint, proof, received, seq, hash_, *nine in rows:
+        for id, fingerprint, proof, received, seq, hash_, *fingerprint_fields in rows:
             report.captures += 1
             report.proofs += proof is not None
-            told = [] if received == fingerprint else ["its first entry is missing, or is of another payload"]
-            if canonical_fingerprint(Fields(*nine)) != fingerprint:
-                told.append("its fields are not those of its fingerprint")
-            told += _problems_of(id, fingerprint, proof, (seq, hash_), trusted)
-            report.problems += [IntegrityProblem(id, one) for one in told]
+            problems = (
+                [] if received == fingerprint else ["its first entry is missing, or is of another payload"]
+            )
+            if canonical_fingerprint(Fields(*fingerprint_fields)) != fingerprint:
+                problems.append("its fields are not those of its fingerprint")
+            problems += _problems_of(id, fingerprint, proof, (seq, hash_), trusted)
+            report.problems += [IntegrityProblem(id, problem) for problem in problems]
         after = rows[-1][0]
 
 
 def _problems_of(
     id: str, fingerprint: str, proof: str | None, sealed: tuple[Any, Any], trusted: Collection[bytes]
 ) -> list[str]:
-    """Of a capture and its proof: whether it holds, is its own, and ends where the log tells of the seal."""
+    """The problems of a proof: invalid, of another capture, or not ending at the sealing entry of the log."""
     if proof is None:
-        return [] if sealed == (None, None) else ["the log tells of a seal, but there is no proof"]
+        return [] if sealed == (None, None) else ["the log has a sealing entry, but the capture has no proof"]
     checked = verify(proof.encode(), trusted=trusted)
-    found = [f"its proof: {one.claim}: {one.problem}" for one in checked if not one.holds]
-    if found:
-        return found
-    made = manifest.read(proof)["manifest"]
-    if (made["capture_event_id"], made["payload_canonical_sha256"]) != (id, fingerprint):
-        found.append("its proof is that of another capture")
-    if (made["audit"]["seq"], made["audit"]["head"]) != sealed:
-        found.append("its proof was signed over another chain than the one in the log")
-    return found
+    problems = [f"its proof: {result.claim}: {result.problem}" for result in checked if not result.holds]
+    if problems:
+        return problems
+    sealed_manifest = manifest.read(proof)["manifest"]
+    if (sealed_manifest["capture_event_id"], sealed_manifest["payload_canonical_sha256"]) != (
+        id,
+        fingerprint,
+    ):
+        problems.append("its proof is that of another capture")
+    if (sealed_manifest["audit"]["seq"], sealed_manifest["audit"]["head"]) != sealed:
+        problems.append("its proof was signed over another chain than the one in the log")
+    return problems

@@ -22,11 +22,11 @@ IS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}").fullmatch
 
 
 class KeyRing:
-    """All keys there are at the moment."""
+    """The key encryption keys, from files and the environment."""
 
-    def __init__(self, directory: Path, given: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, from_environment: Mapping[str, str]) -> None:
         self._directory = directory
-        self._given = given
+        self._from_environment = from_environment
 
     def unwrap(self, kek_id: str, wrapped_b64: str) -> bytes:
         """The key of a capture. Raises Unsealable: kek_unknown, or dek_unwrap_failed."""
@@ -43,15 +43,15 @@ class KeyRing:
             raise Unsealable("dek_unwrap_failed", message) from None
 
     def _kek(self, kek_id: str) -> bytes:
-        kek = self._in_file(kek_id) or base64.b64decode(self._given.get(kek_id, ""))
+        kek = self._in_file(kek_id) or base64.b64decode(self._from_environment.get(kek_id, ""))
         if not kek:
-            raise Unsealable("kek_unknown", f"there is no KEK {kek_id!r}")
+            raise Unsealable("kek_unknown", f"the KEK {kek_id!r} does not exist")
         if len(kek) != KEK_BYTES:
             raise Unsealable("kek_unknown", f"the KEK {kek_id!r} has {len(kek)} bytes, not {KEK_BYTES}")
         return kek
 
     def _in_file(self, kek_id: str) -> bytes:
-        """What its file holds; nothing where there is none. An id may be one that no file can have."""
+        """The content of the key's file; empty if it does not exist, or if no file can have this name."""
         if not IS_NAME(kek_id):
             return b""
         try:

@@ -1,9 +1,8 @@
-"""Turns: those of one process who would wait for the same lock of the database wait for each other in memory.
+"""A keyed lock in memory: callers of one process that need the same database lock wait here instead.
 
-In the database each of them would keep a connection waiting, and soon nobody else would have any. While a
-crowd comes in, whoever has the turn may be kept so long between two statements that the database ends its
-session: then nothing was done, and it is done again in the same turn. When the database is away, that is told
-to all who wait at once, not to one after the other.
+In the database each of them would occupy a connection. Under load, the database may end the session of the holder
+between two statements; then nothing was committed, and the holder repeats its transaction. When the database is
+unavailable, all waiters fail at once, not one after the other.
 """
 
 from __future__ import annotations
@@ -22,36 +21,36 @@ Name = tuple[str | None, ...]
 MAX_TRIES = 3
 
 
-class _Turn:
-    """Of one name: one at a time, and when one of them last could not reach the database."""
+class _LockState:
+    """The lock of one key, and when a holder last found the database unavailable."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
-        self.away: tuple[float, DatabaseUnavailable] | None = None
+        self.unavailable: tuple[float, DatabaseUnavailable] | None = None
 
 
-class Turns:
-    """One turn at a time for each name; a name that nobody waits for is forgotten."""
+class KeyedLock:
+    """One holder at a time for each key; a key without waiters is forgotten."""
 
     def __init__(self) -> None:
-        self._turns: WeakValueDictionary[Name, _Turn] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[Name, _LockState] = WeakValueDictionary()
 
     async def take(self, name: Name, act: Callable[[], Awaitable[T]]) -> T:
-        """What `act`, which is one transaction, returns in the turn of this name."""
-        turn, clock = self._turns.setdefault(name, _Turn()), asyncio.get_running_loop().time
+        """Run `act`, which is one transaction, under the lock of this key; return its result."""
+        turn, clock = self._locks.setdefault(name, _LockState()), asyncio.get_running_loop().time
         came_at = clock()
         async with turn.lock:
-            if turn.away is not None and turn.away[0] > came_at:
-                raise type(turn.away[1])(str(turn.away[1]))
+            if turn.unavailable is not None and turn.unavailable[0] > came_at:
+                raise type(turn.unavailable[1])(str(turn.unavailable[1]))
             try:
                 return await persist(act)
             except DatabaseUnavailable as error:
-                turn.away = (clock(), error)
+                turn.unavailable = (clock(), error)
                 raise
 
 
 async def persist(act: Callable[[], Awaitable[T]]) -> T:
-    """Do it, and again if its session was ended before it could commit."""
+    """Run `act`, and again if its session was ended before it could commit."""
     for _ in range(MAX_TRIES - 1):
         with suppress(STALLED, Undone):
             return await act()

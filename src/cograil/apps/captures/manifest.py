@@ -1,7 +1,7 @@
-"""The proof of a capture: a manifest of all that was found, and the signature over it.
+"""The proof of a capture: a manifest of the checked values, and the signature over it.
 
 A proof is the canonical JSON (RFC 8785) of `{"manifest": ..., "signature_b64": ...}`, byte for byte; the
-signature is over the canonical JSON of the manifest. What a time-stamping authority said is added to it as
+signature is over the canonical JSON of the manifest. A response of a time-stamping authority is added as
 `timestamp`.
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 
 import orjson
 
-from cograil.apps.captures.audit import Entry, moment
-from cograil.apps.captures.object_check import Examined
+from cograil.apps.captures.audit import ChainEntry, moment
+from cograil.apps.captures.object_check import ObjectCheck
 from cograil.apps.captures.queries import Capture
 from cograil.apps.captures.signing import Signer
 from cograil.canonical_json import canonical
@@ -27,9 +27,9 @@ MAX_ENTRIES = 1_000  # of the audit log, the last before the seal
 
 
 def manifest_of(
-    capture: Capture, examined: Examined, entries: Sequence[Entry], signer: dict[str, str]
+    capture: Capture, examined: ObjectCheck, entries: Sequence[ChainEntry], signer: dict[str, str]
 ) -> dict[str, Any]:
-    """What is signed. The last of the entries tells of the seal."""
+    """The manifest to sign. The last of the entries is the sealing."""
     return {
         "format": FORMAT,
         "capture_event_id": capture.id,
@@ -54,17 +54,17 @@ def manifest_of(
 
 
 def signed(manifest: dict[str, Any], signer: Signer) -> bytes:
-    """The proof."""
+    """The proof: manifest and signature."""
     return canonical({"manifest": manifest, "signature_b64": signer.sign(canonical(manifest))})
 
 
 def stamped_text(proof: dict[str, Any]) -> bytes:
-    """What an authority stamps of a proof: all of it but the stamp."""
+    """The bytes that an authority stamps: the proof without its time stamp."""
     return canonical({name: value for name, value in proof.items() if name != "timestamp"})
 
 
 def stamp_text(proof: dict[str, Any], response: bytes) -> bytes:
-    """What we sign of a stamp, so that no byte of it can be changed unnoticed."""
+    """The bytes that we sign of a time stamp, so that every change of it is noticed."""
     digests = {
         "format": STAMP_FORMAT,
         "proof_sha256": hashlib.sha256(stamped_text(proof)).hexdigest(),
@@ -74,13 +74,13 @@ def stamp_text(proof: dict[str, Any], response: bytes) -> bytes:
 
 
 def with_stamp(proof: dict[str, Any], response: bytes, signer: Signer) -> bytes:
-    """The proof with what an authority answered."""
+    """The proof with the response of a time-stamping authority."""
     signature = signer.sign(stamp_text(proof, response))
     stamp = {"response_b64": base64.b64encode(response).decode(), "signature_b64": signature}
     return canonical(proof | {"timestamp": stamp})
 
 
 def read(text: bytes | str) -> dict[str, Any]:
-    """A proof of ours, as values."""
+    """Parse a proof of ours."""
     proof: dict[str, Any] = orjson.loads(text)
     return proof

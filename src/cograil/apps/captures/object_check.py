@@ -1,6 +1,6 @@
-"""Examining a capture: its object is fetched, opened and held against what was announced, piece by piece.
+"""Check the object of a capture: fetch and decrypt it chunk by chunk, and compare it with the announced values.
 
-The plaintext is hashed and forgotten; neither it nor the object is ever in memory as a whole.
+The plaintext is hashed and discarded; neither it nor the object is ever in memory as a whole.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from cryptography.hazmat.primitives.ciphers.modes import GCM
 
 from cograil.apps.captures.errors import Unsealable
 from cograil.apps.captures.key_encryption_keys import KeyRing
-from cograil.apps.captures.object_store import Objects
+from cograil.apps.captures.object_store import ObjectStore
 from cograil.apps.captures.queries import Capture
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
-    """What was found, when all of it is as announced."""
+class ObjectCheck:
+    """The size and hashes of an object that matches the announced values."""
 
     size_bytes: int
     object_sha256: str  # of the encrypted object
-    content_sha3_256: str  # of what is in it
+    content_sha3_256: str  # of the decrypted content
 
 
 class Reader:
-    """Decrypts and hashes an object as it comes."""
+    """Decrypts and hashes an object chunk by chunk."""
 
     def __init__(self, dek: bytes, nonce: bytes, tag: bytes) -> None:
         self._opened = Cipher(AES(dek), GCM(nonce, tag)).decryptor()
@@ -40,29 +40,29 @@ class Reader:
         self.size = 0
 
     def read(self, chunk: bytes) -> None:
-        """The next bytes of the object."""
+        """Process the next bytes of the object."""
         self.size += len(chunk)
         self._sha256.update(chunk)
         self._sha3.update(self._opened.update(chunk))
 
-    def end(self) -> Examined:
-        """There are no more. Raises Unsealable when a byte, the key, the nonce or the tag is a wrong one."""
+    def end(self) -> ObjectCheck:
+        """Finish. Raises Unsealable when a byte, the key, the nonce or the tag is wrong."""
         try:
             self._sha3.update(self._opened.finalize())
         except InvalidTag:
             message = "the object does not fit its key, nonce and tag: one of them was changed"
             raise Unsealable("tag_mismatch", message) from None
-        return Examined(self.size, self._sha256.hexdigest(), self._sha3.hexdigest())
+        return ObjectCheck(self.size, self._sha256.hexdigest(), self._sha3.hexdigest())
 
 
-async def examine(capture: Capture, objects: Objects, keys: KeyRing) -> Examined:
-    """Hold the object of this capture against what was announced. Raises Unsealable, or StoreUnreachable."""
+async def examine(capture: Capture, objects: ObjectStore, keys: KeyRing) -> ObjectCheck:
+    """Check the object of this capture. Raises Unsealable or StoreUnreachable."""
     dek = await asyncio.to_thread(keys.unwrap, capture.kek_id, capture.dek_wrapped_b64)
     nonce, tag = base64.b64decode(capture.aes_gcm_nonce_b64), base64.b64decode(capture.aes_gcm_tag_b64)
     reader = Reader(dek, nonce, tag)
-    async with objects.open(capture.upload_object_key) as found:
-        _check_size(found.size, capture)
-        async for chunk in found.chunks:
+    async with objects.open(capture.upload_object_key) as stored:
+        _check_size(stored.size, capture)
+        async for chunk in stored.chunks:
             await asyncio.to_thread(reader.read, chunk)
     _check_size(reader.size, capture)
     examined = reader.end()

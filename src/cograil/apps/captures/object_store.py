@@ -1,7 +1,6 @@
-"""Where the encrypted objects are: a directory, or anything that speaks S3.
+"""The store of encrypted objects: a directory or an S3-compatible service, read-only.
 
-For S3 the usual variables say who we are and where it is: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-AWS_REGION, AWS_ENDPOINT_URL. Nothing is written here: devices upload, we read.
+S3 is configured by the usual variables: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL.
 """
 
 from __future__ import annotations
@@ -22,37 +21,37 @@ from cograil.apps.captures.errors import StoreUnreachable, Unsealable
 
 CHUNK = 1024 * 1024
 RETRY: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}  # the engine tries again, too
-# A large object may take long, as long as it comes: what ends all of it is the timeout of the node.
-LONGEST, MAX_SILENCE = timedelta(hours=1), timedelta(seconds=60)
-NO_BUCKET = "<Code>NoSuchBucket</Code>"  # somebody named a wrong one: nothing is said of the object by that
+# A large object may take long while data arrives; the timeout of the node bounds all of it.
+MAX_SECONDS, MAX_SILENCE = timedelta(hours=1), timedelta(seconds=60)
+NO_BUCKET = "<Code>NoSuchBucket</Code>"  # a wrong bucket name says nothing about the object
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """An object: its size, and its bytes as they come."""
+class StoredObject:
+    """An object: its size, and its bytes in chunks."""
 
     size: int
     chunks: AsyncIterator[bytes]
 
 
-class Objects:
-    """One store of objects, by its URL."""
+class ObjectStore:
+    """A store of objects at a URL."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._store: Any = None
 
     @asynccontextmanager
-    async def open(self, key: str) -> AsyncIterator[Found]:
+    async def open(self, key: str) -> AsyncIterator[StoredObject]:
         """The object of this key. Raises Unsealable (object_missing), or StoreUnreachable."""
         try:
-            found = await obstore.get_async(self._opened(), key)
-            yield Found(found.meta["size"], _chunks(found))
+            response = await obstore.get_async(self._opened(), key)
+            yield StoredObject(response.meta["size"], _chunks(response))
         except FileNotFoundError as error:
             if NO_BUCKET in str(error):
-                raise StoreUnreachable("there is no such bucket") from error
-            raise Unsealable("object_missing", f"there is no object {key!r} in the store") from None
+                raise StoreUnreachable("the bucket does not exist") from error
+            raise Unsealable("object_missing", f"the object {key!r} does not exist in the store") from None
         except (InvalidPathError, ValueError) as error:
             raise Unsealable("object_missing", f"{key!r} cannot be the key of an object") from error
         except (BaseError, OSError) as error:
@@ -62,7 +61,7 @@ class Objects:
         if self._store is None:
             is_plain = any(os.environ.get(name, "").startswith("http://") for name in ENDPOINTS)
             options: Any = {
-                "timeout": LONGEST,
+                "timeout": MAX_SECONDS,
                 "read_timeout": MAX_SILENCE,
                 "connect_timeout": timedelta(seconds=5),
                 "allow_http": is_plain,
@@ -74,8 +73,8 @@ class Objects:
         return self._store
 
 
-async def _chunks(found: Any) -> AsyncIterator[bytes]:
-    async for chunk in found.stream(min_chunk_size=CHUNK):
+async def _chunks(response: Any) -> AsyncIterator[bytes]:
+    async for chunk in response.stream(min_chunk_size=CHUNK):
         yield bytes(chunk)
 
 

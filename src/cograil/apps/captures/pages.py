@@ -25,7 +25,7 @@ COLOURS = {SEALED: "completed", ANCHORED: "completed", FAILED: "failed", SEALING
 
 
 class CaptureFilters(Query):
-    """Which captures."""
+    """The filters of the list."""
 
     state: Annotated[str, Field(max_length=20)] = ""
     cursor: Annotated[str, Field(max_length=1024)] = ""
@@ -34,22 +34,22 @@ class CaptureFilters(Query):
 @captures.get("/captures", "viewer", query=CaptureFilters, media_type=HTML)
 async def list_captures(request: PageRequest) -> Response:
     """The captures of the caller's user, newest first."""
-    asked: CaptureFilters = request.query
-    caller, state = request.caller, chosen(asked.state, STATES)
+    filters: CaptureFilters = request.query
+    caller, state = request.caller, chosen(filters.state, STATES)
     bound = (caller.tenant, caller.user_id, "pages of captures", state)
-    before = request.context.cursors.read(asked.cursor, *bound) if asked.cursor else None
+    before = request.context.cursors.read(filters.cursor, *bound) if filters.cursor else None
     async with request.transaction("show_capture") as tx:
         await queries.act_for_user(tx, caller.user_id)
-        found = await queries.list_captures(tx, caller.tenant, state=state, before=before, limit=PAGE)
-    place = found[-1].id if len(found) == PAGE else None
+        listed = await queries.list_captures(tx, caller.tenant, state=state, before=before, limit=PAGE)
+    last_id = listed[-1].id if len(listed) == PAGE else None
     return page(
         request,
         "captures.html",
-        captures=found,
-        asked=asked,
+        captures=listed,
+        filters=filters,
         states=STATES,
         colours=COLOURS,
-        older=older_of(request, place, asked.model_dump(), bound),
+        older=older_of(request, last_id, filters.model_dump(), bound),
     )
 
 

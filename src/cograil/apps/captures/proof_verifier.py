@@ -1,7 +1,7 @@
-"""Verifying a proof, offline: nobody is asked, and nothing is believed but what the signature covers.
+"""Verify a proof offline: only the data that the signature covers is trusted.
 
-Every byte of a proof counts: it is its own canonical JSON, or it is none. So does every byte of the object
-and of the audit trail that are held against it.
+Every byte of a proof counts: it must be its own canonical JSON. So does every byte of the object and of the audit
+trail that are checked against it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class NotProven(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ClaimResult:
     """One claim, and whether it holds."""
 
     claim: str
@@ -40,7 +40,7 @@ class Checked:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether the claim holds."""
         return not self.problem
 
 
@@ -50,11 +50,11 @@ def verify(
     object: BinaryIO | None = None,
     trail: bytes | Sequence[bytes] | None = None,
     trusted: Collection[bytes] = (),
-) -> list[Checked]:
-    """Every claim that could be checked, in order; after one that nothing can follow there are no more.
+) -> list[ClaimResult]:
+    """The results of all claims that could be checked, in order; an unreadable proof has only one.
 
-    `object` is the encrypted object or what was in it, `trail` what `GET .../audit` answers, all pages of it
-    in their order, `trusted` the public keys of which one must have signed.
+    `object` is the encrypted object or its decrypted content, `trail` the response of `GET .../audit`, all pages in
+    order, `trusted` the public keys of which one must have signed.
     """
     pages = [trail] if isinstance(trail, bytes) else trail
     return list(_checked(_claims(proof, object, pages, trusted)))
@@ -63,20 +63,20 @@ def verify(
 Claims = Iterator[tuple[str, Callable[[], None]]]
 
 
-def _checked(claims: Claims) -> Iterator[Checked]:
-    """Each claim; a proof that cannot be read or is not signed claims nothing more."""
+def _checked(claims: Claims) -> Iterator[ClaimResult]:
+    """Check each claim; an unreadable or unsigned proof yields one failed claim."""
     try:
         for claim, check in claims:
             try:
                 check()
             except NotProven as error:
-                yield Checked(claim, str(error))
+                yield ClaimResult(claim, str(error))
             except MISSHAPEN as error:  # somebody signed it, but it is not what we sign
-                yield Checked(claim, f"it is not of the shape that it should have: {error!r}")
+                yield ClaimResult(claim, f"it is not of the shape that it should have: {error!r}")
             else:
-                yield Checked(claim)
+                yield ClaimResult(claim)
     except NotProven as error:
-        yield Checked("the proof can be read, and is signed", str(error))
+        yield ClaimResult("the proof can be read, and is signed", str(error))
 
 
 def _claims(
@@ -84,28 +84,28 @@ def _claims(
 ) -> Claims:
     proof = _read(text, "the proof")
     if not isinstance(proof, dict) or proof.keys() - {"timestamp"} != PROOF:
-        raise NotProven("it is no proof of a capture")
-    made = proof["manifest"]
+        raise NotProven("it is not a proof of a capture")
+    sealed_manifest = proof["manifest"]
     try:
-        public = _public(made)
-        _check_signature(made, proof["signature_b64"], public)
+        public = _public(sealed_manifest)
+        _check_signature(sealed_manifest, proof["signature_b64"], public)
     except MISSHAPEN as error:
-        raise NotProven(f"it is no proof of a capture: {error!r}") from None
+        raise NotProven(f"it is not a proof of a capture: {error!r}") from None
     yield f"it is signed by the key {key_id(public)}", lambda: None
     if trusted:
         yield "that is the key we trust", lambda: _check_trusted(public, trusted)
-    yield "the fingerprint is that of the nine fields", lambda: _check_fingerprint(made)
-    yield "the audit entries in it are a chain", lambda: _check_entries(made["audit"])
+    yield "the fingerprint is that of the nine fields", lambda: _check_fingerprint(sealed_manifest)
+    yield "the audit entries in it are a chain", lambda: _check_entries(sealed_manifest["audit"])
     if trail is not None:
-        yield "the audit trail is the one that was sealed", lambda: _check_trail(made, trail)
+        yield "the audit trail is the one that was sealed", lambda: _check_trail(sealed_manifest, trail)
     if object is not None:
-        yield "the object is the one that was sealed", lambda: _check_object(made, object)
+        yield "the object is the one that was sealed", lambda: _check_object(sealed_manifest, object)
     if "timestamp" in proof:
         yield "the time stamp is of this proof", lambda: _check_stamp(proof, public)
 
 
 def _read(text: bytes, what: str) -> Any:
-    """JSON in its canonical form, and in no other: then there is no byte that means nothing."""
+    """Parse JSON that must be in canonical form, so that every byte counts."""
     try:
         value = orjson.loads(text)
         is_canonical = canonical(value) == text
@@ -117,27 +117,29 @@ def _read(text: bytes, what: str) -> Any:
 
 
 def _bytes(text: str) -> bytes:
-    """Of base64, in the one way to write it."""
+    """Decode base64 that must be in its canonical form."""
     try:
-        found = base64.b64decode(text, validate=True)
+        raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise NotProven("what should be base64 is not") from None
-    if base64.b64encode(found).decode() != text:
+    if base64.b64encode(raw).decode() != text:
         raise NotProven("what should be base64 is not as it is written")
-    return found
+    return raw
 
 
-def _public(made: dict[str, Any]) -> bytes:
-    if made["format"] != manifest.FORMAT:
-        raise NotProven(f"it has the format {str(made['format'])[:80]!r}, not {manifest.FORMAT}")
-    public = _bytes(made["signer"]["public_key_b64"])
-    if made["signer"]["algorithm"] != ALGORITHM or made["signer"]["key_id"] != key_id(public):
+def _public(sealed_manifest: dict[str, Any]) -> bytes:
+    if sealed_manifest["format"] != manifest.FORMAT:
+        raise NotProven(f"it has the format {str(sealed_manifest['format'])[:80]!r}, not {manifest.FORMAT}")
+    public = _bytes(sealed_manifest["signer"]["public_key_b64"])
+    if sealed_manifest["signer"]["algorithm"] != ALGORITHM or sealed_manifest["signer"]["key_id"] != key_id(
+        public
+    ):
         raise NotProven("it does not say rightly who signed it")
     return public
 
 
-def _check_signature(made: dict[str, Any], signature: str, public: bytes) -> None:
-    if not is_signed(public, _bytes(signature), canonical(made)):
+def _check_signature(sealed_manifest: dict[str, Any], signature: str, public: bytes) -> None:
+    if not is_signed(public, _bytes(signature), canonical(sealed_manifest)):
         raise NotProven("the signature is not of this manifest: one of them was changed")
 
 
@@ -146,8 +148,11 @@ def _check_trusted(public: bytes, trusted: Collection[bytes]) -> None:
         raise NotProven(f"we trust the key {' or '.join(map(key_id, trusted))}")
 
 
-def _check_fingerprint(made: dict[str, Any]) -> None:
-    if canonical_fingerprint(Fields(**made["payload"])) != made["payload_canonical_sha256"]:
+def _check_fingerprint(sealed_manifest: dict[str, Any]) -> None:
+    if (
+        canonical_fingerprint(Fields(**sealed_manifest["payload"]))
+        != sealed_manifest["payload_canonical_sha256"]
+    ):
         raise NotProven("they have another one")
 
 
@@ -161,11 +166,11 @@ def _check_entries(sealed: dict[str, Any]) -> None:
         raise NotProven("its last entry is not the one that was signed")
 
 
-def _check_trail(made: dict[str, Any], texts: Sequence[bytes]) -> None:
-    """The chain from its first entry on, and that it is the one whose head was signed."""
-    sealed, entries, next_after = made["audit"], [], None
+def _check_trail(sealed_manifest: dict[str, Any], texts: Sequence[bytes]) -> None:
+    """Check the chain from its first entry on, and that its head is the signed one."""
+    sealed, entries, next_after = sealed_manifest["audit"], [], None
     for text in texts:
-        page = _read_page(made, text)
+        page = _read_page(sealed_manifest, text)
         entries += page["entries"]
         next_after = page.get("next_after")
         if next_after is not None and next_after != len(entries):
@@ -181,26 +186,29 @@ def _check_trail(made: dict[str, Any], texts: Sequence[bytes]) -> None:
         raise NotProven(f"entry {sealed['seq']} is not the one that was signed")
 
 
-def _read_page(made: dict[str, Any], text: bytes) -> dict[str, Any]:
+def _read_page(sealed_manifest: dict[str, Any], text: bytes) -> dict[str, Any]:
     page = _read(text, "the audit trail")
     is_trail = isinstance(page, dict) and page.keys() - {"next_after"} == TRAIL
     if not is_trail or not isinstance(page["entries"], list):
-        raise NotProven("it is no audit trail")
-    is_same = page["chain"] == made["audit"]["chain"] and page["capture_id"] == made["payload"]["capture_id"]
+        raise NotProven("it is not an audit trail")
+    is_same = (
+        page["chain"] == sealed_manifest["audit"]["chain"]
+        and page["capture_id"] == sealed_manifest["payload"]["capture_id"]
+    )
     if not is_same or page["broken_at"] is not None:
         raise NotProven("it is that of another capture, or it says itself that it is broken")
-    found: dict[str, Any] = page
-    return found
+    trail: dict[str, Any] = page
+    return trail
 
 
-def _check_object(made: dict[str, Any], file: BinaryIO) -> None:
-    """It may be encrypted or not: both hashes were signed."""
+def _check_object(sealed_manifest: dict[str, Any], file: BinaryIO) -> None:
+    """Check the object, encrypted or not: both hashes were signed."""
     encrypted, content, size = hashlib.sha256(), hashlib.sha3_256(), 0
     while chunk := file.read(CHUNK):
         encrypted.update(chunk)
         content.update(chunk)
         size += len(chunk)
-    sealed = made["object"]
+    sealed = sealed_manifest["object"]
     if size != sealed["size_bytes"]:
         raise NotProven(f"it has {size} bytes, not {sealed['size_bytes']}")
     is_object = encrypted.hexdigest() == sealed["object_sha256"]
@@ -213,7 +221,7 @@ def _check_stamp(proof: dict[str, Any], public: bytes) -> None:
 
     stamp = proof["timestamp"]
     if not isinstance(stamp, dict) or stamp.keys() != STAMP:
-        raise NotProven("it is no time stamp")
+        raise NotProven("it is not a time stamp")
     response = _bytes(stamp["response_b64"])
     if not is_signed(public, _bytes(stamp["signature_b64"]), manifest.stamp_text(proof, response)):
         raise NotProven("it is not the one that was added to this proof: one of them was changed")

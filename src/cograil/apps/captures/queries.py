@@ -1,4 +1,4 @@
-"""The rows of captures: one function for each statement."""
+"""The SQL statements of captures, with one function each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GIVE_JOB = statement("give_job", package="cograil.apps.captures")
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """One capture as it stands."""
+    """A row of the captures table."""
 
     id: str
     tenant_id: str
@@ -59,12 +59,12 @@ class Capture:
 
     @property
     def fields(self) -> Fields:
-        """What it is recognised by."""
+        """The fields of its fingerprint."""
         return Fields(**{name: getattr(self, name) for name in Fields.__slots__})
 
 
-class Relative(NamedTuple):
-    """The job of a capture or a retry of it, as it stands."""
+class RelatedJob(NamedTuple):
+    """The job of a capture, or a retry of that job."""
 
     job_id: str
     status: str
@@ -73,17 +73,17 @@ class Relative(NamedTuple):
 
 
 async def act_for_user(tx: Transaction, user: str) -> None:
-    """From here on only what is this user's is there, for a role that row-level security binds."""
+    """Limit this transaction to the rows of this user, for roles bound by row-level security."""
     await tx.fetch(ACT_FOR_USER, user=user)
 
 
 async def lock_capture(tx: Transaction, user: str, capture_id: str) -> None:
-    """Be the only one of this user who decides on this id, until the transaction ends."""
+    """Lock this capture id of this user until the transaction ends."""
     await tx.fetch(LOCK_CAPTURE, user=user, capture=capture_id)
 
 
 async def find_capture(tx: Transaction, tenant: str, id: str) -> Capture | None:
-    """The capture that its caller or we call so."""
+    """The capture with this capture id or event id."""
     rows = await tx.fetch(FIND_CAPTURE, tenant=tenant, id=id)
     return Capture(*rows[0]) if rows else None
 
@@ -125,7 +125,7 @@ async def add_capture(
     fingerprint: str,
     skew_ms: int,
 ) -> bool:
-    """Add it, uploaded; False when this tenant has one of that id."""
+    """Insert a capture in state UPLOADED; False when this tenant has one with that id."""
     params = asdict(capture.fields) | {
         "id": id,
         "tenant": tenant,
@@ -143,44 +143,44 @@ async def add_capture(
 
 
 async def begin_sealing(tx: Transaction, capture: Capture) -> bool:
-    """From now on it is being sealed; False when that has ended."""
+    """Set the state to SEALING; False when sealing has ended."""
     return await tx.execute(BEGIN_SEALING, id=capture.id, tenant=capture.tenant_id) == 1
 
 
 async def seal_capture(tx: Transaction, capture: Capture, proof: bytes, sealed_at: str) -> bool:
-    """Keep the proof; False when it is not being sealed."""
+    """Store the proof; False when the capture is not being sealed."""
     params = {"id": capture.id, "tenant": capture.tenant_id, "proof": proof.decode()}
     return await tx.execute(SEAL_CAPTURE, **params, sealed_at=sealed_at) == 1
 
 
 async def fail_capture(tx: Transaction, capture: Capture, code: str, error: str) -> bool:
-    """It will not be sealed; False when it was, or had failed."""
+    """Set the state to FAILED; False when it was sealed or had failed."""
     params = {"id": capture.id, "tenant": capture.tenant_id, "code": code, "error": error}
     return await tx.execute(FAIL_CAPTURE, **params) == 1
 
 
 async def stamp_capture(tx: Transaction, capture: Capture, proof: bytes) -> bool:
-    """Keep the proof with its stamp; False when it has one."""
+    """Store the proof with its time stamp; False when it has one."""
     params = {"id": capture.id, "tenant": capture.tenant_id, "proof": proof.decode()}
     return await tx.execute(STAMP_CAPTURE, **params) == 1
 
 
 async def find_proof(tx: Transaction, capture: Capture) -> str | None:
-    """The proof, None before there is one."""
+    """The proof; None before the capture is sealed."""
     rows = await tx.fetch(FIND_PROOF, id=capture.id, tenant=capture.tenant_id)
     return rows[0][0] if rows else None
 
 
 async def lock_left(tx: Transaction, tenant: str, id: str) -> bool:
-    """Be the only one who ends this capture until the transaction does; False when it has ended."""
+    """Lock an unfinished capture until the transaction ends; False when it has ended."""
     return bool(await tx.fetch(LOCK_LEFT, id=id, tenant=tenant))
 
 
-async def list_family(tx: Transaction, capture: Capture) -> list[Relative]:
-    """Its job and all retries of that, those under way first, then the last one; none when all are gone."""
-    return [Relative(*row) for row in await tx.fetch(LIST_FAMILY, job=capture.job_id)]
+async def list_family(tx: Transaction, capture: Capture) -> list[RelatedJob]:
+    """Its job and all retries of that, running ones first, then the latest; empty when all were removed."""
+    return [RelatedJob(*row) for row in await tx.fetch(LIST_FAMILY, job=capture.job_id)]
 
 
 async def give_job(tx: Transaction, capture: Capture, job_id: str) -> None:
-    """From now on this job seals it."""
+    """Make this the job that seals the capture."""
     await tx.execute(GIVE_JOB, id=capture.id, tenant=capture.tenant_id, job=job_id)

@@ -1,7 +1,7 @@
-"""Reconciling: a capture that was left fails as its job did; one whose job is gone gets another job.
+"""Reconcile an abandoned capture: fail it like its job, or start a new job if that was removed.
 
-A job that was removed has told nobody how it ended: the new one finds out. One that ended is there for days,
-so this happens once, not again and again.
+The outcome of a removed job is unknown, so a new job seals the capture. An ended job is stored for days, so this
+happens once.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import orjson
 import structlog
 
 from cograil.apps.captures import queries
-from cograil.apps.captures.failure import give_up, note
+from cograil.apps.captures.failure import append_entry, give_up
 from cograil.apps.captures.ingest import publish_workflow, submission_of
-from cograil.apps.captures.queries import Capture, Relative
+from cograil.apps.captures.queries import Capture, RelatedJob
 from cograil.apps.captures.settings import CaptureSettings
 from cograil.settings import Settings
 from cograil.store.database import Database, Transaction
@@ -26,7 +26,7 @@ MAX_ERROR = 1_000
 
 
 async def reconcile(db: Database, settings: Settings, tenant: str, id: str) -> bool:
-    """End this capture, or begin its sealing again; False when somebody is at it, or was."""
+    """Fail this capture, or begin its sealing again; False when it has ended or its job may still end it."""
     async with db.transaction("reconcile_capture") as tx:
         if not await queries.lock_left(tx, tenant, id):
             return False
@@ -43,24 +43,24 @@ async def reconcile(db: Database, settings: Settings, tenant: str, id: str) -> b
         return await give_up(tx, capture, code, error)
 
 
-def _why(last: Relative) -> tuple[str, str]:
-    """How its job ended, in words of a capture."""
-    said = orjson.loads(last.error) if last.error else {}
-    what = {"cancelled": "was cancelled", "failed": "failed"}.get(last.status, "ended without sealing it")
-    message = f"its job {last.job_id} {what}"
-    if said.get("message"):
-        message += f": {said['message']}"
-    return str(said.get("code") or "left"), message[:MAX_ERROR]
+def _why(last: RelatedJob) -> tuple[str, str]:
+    """The error code and message of a capture whose job ended."""
+    job_error = orjson.loads(last.error) if last.error else {}
+    outcome = {"cancelled": "was cancelled", "failed": "failed"}.get(last.status, "ended without sealing it")
+    message = f"its job {last.job_id} {outcome}"
+    if job_error.get("message"):
+        message += f": {job_error['message']}"
+    return str(job_error.get("code") or "left"), message[:MAX_ERROR]
 
 
 async def _begin_again(tx: Transaction, settings: Settings, capture: Capture) -> bool:
     definition_id = await publish_workflow(tx, capture.tenant_id)
     is_stamped = bool(settings.section(CaptureSettings).tsa_url)
-    wanted = submission_of(
+    submission = submission_of(
         capture.id, capture.capture_id, capture.user_id, definition_id, is_stamped=is_stamped
     )
-    (job_id,) = await submit(tx, make_engine_context(settings), [wanted], capture.tenant_id)
+    (job_id,) = await submit(tx, make_engine_context(settings), [submission], capture.tenant_id)
     await queries.give_job(tx, capture, job_id)
     log.warning("capture has no job any more, begun again", capture_id=capture.capture_id, job_id=job_id)
-    await note(tx, capture, "SEALING_BEGUN_AGAIN", {"job_id": job_id, "gone_job_id": capture.job_id})
+    await append_entry(tx, capture, "SEALING_BEGUN_AGAIN", {"job_id": job_id, "gone_job_id": capture.job_id})
     return True

@@ -1,4 +1,4 @@
-"""What a device says of a capture, in snake_case or in camelCase; every field is checked."""
+"""The request body of a capture, in snake_case or camelCase; every field is validated."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ IS_RFC3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
 ).fullmatch
 
-capture_asked: ContextVar[list[str]] = ContextVar("capture_asked")  # for the audit: the id, once it was read
+posted_capture_ids: ContextVar[list[str]] = ContextVar(
+    "capture_asked"
+)  # for the audit log: the id, once it was read
 
 
-def _base64(least: int, most: int) -> Callable[[str], str]:
-    """Whether a text is the base64 of so many bytes, and the only one of them."""
+def _base64(min_bytes: int, max_bytes: int) -> Callable[[str], str]:
+    """A validator: the text is canonical base64 of `min_bytes` to `max_bytes` bytes."""
 
     def check(text: str) -> str:
         try:
             raw = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
             raise ValueError("is not base64") from None
-        if not least <= len(raw) <= most:
-            wanted = f"{least}" if least == most else f"{least} to {most}"
-            raise ValueError(f"has {len(raw)} bytes, not {wanted}")
+        if not min_bytes <= len(raw) <= max_bytes:
+            expected = f"{min_bytes}" if min_bytes == max_bytes else f"{min_bytes} to {max_bytes}"
+            raise ValueError(f"has {len(raw)} bytes, not {expected}")
         if base64.b64encode(raw).decode() != text:
             raise ValueError("is not base64 as it is written: bits are left over")
         return text
@@ -64,13 +66,13 @@ def _key_of_object(text: str) -> str:
 
 
 def _moment(text: str) -> str:
-    """A time by RFC 3339; of the other ways of ISO 8601 Python reads more."""
+    """A time by RFC 3339; Python would accept more of ISO 8601."""
     try:
         is_moment = IS_RFC3339(text.upper()) and datetime.fromisoformat(text.upper())
     except (ValueError, OverflowError):
         is_moment = None
     if not is_moment:
-        raise ValueError("is no time with its offset, such as 2026-04-03T09:30:00Z")
+        raise ValueError("must be a time with an offset, such as 2026-04-03T09:30:00Z")
     return text.upper()
 
 
@@ -86,7 +88,7 @@ def _camel(name: str) -> str:
 
 
 class NewCapture(Body):
-    """What is posted."""
+    """The body of a post."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -119,7 +121,7 @@ class NewCapture(Body):
 
     @property
     def fields(self) -> Fields:
-        """What it is recognised by."""
+        """The fields of its fingerprint."""
         return Fields(
             aes_gcm_nonce_b64=self.aes_gcm_nonce_b64,
             aes_gcm_tag_b64=self.aes_gcm_tag_b64,
@@ -134,12 +136,12 @@ class NewCapture(Body):
 
     @property
     def captured_at(self) -> datetime:
-        """By the clock of the device."""
+        """The time by the clock of the device."""
         return datetime.fromisoformat(self.timestamp_device)
 
 
 def _note_id(value: Any) -> None:
-    """A refusal is in the audit log under the id that was given, if it can be one."""
-    given = value.get("capture_id", value.get("captureId")) if isinstance(value, dict) else None
-    if isinstance(given, str) and IS_UUID4(given):
-        capture_asked.get([]).append(given.lower())
+    """Remember the posted id, if it is valid, for the audit entry of an error."""
+    capture_id = value.get("capture_id", value.get("captureId")) if isinstance(value, dict) else None
+    if isinstance(capture_id, str) and IS_UUID4(capture_id):
+        posted_capture_ids.get([]).append(capture_id.lower())

@@ -1,8 +1,8 @@
-"""/documents/capture and /v1/captures: captures, to those who sent them.
+"""/documents/capture and /v1/captures: ingest captures, and show them to their owners.
 
-Every refusal is `{"error", "message"}`. What is malformed is 400, whatever is wrong with it; 422 is for what
-is well formed and cannot be taken. Each outcome of a post is in the audit log: what was taken with the
-transaction that took it, a refusal in one of its own (`refusals`).
+Every error is `{"error", "message"}`. A malformed request is 400; 422 is for a well-formed one that cannot be accepted.
+Each outcome of a post is in the audit log: an accepted one in its own transaction, an error in a separate one
+(`error_responses`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from cograil.apps.captures import audit, queries
-from cograil.apps.captures.error_responses import ERROR, MALFORMED, Audited, answer
-from cograil.apps.captures.ingest import Asked, Ingested, ingest, publish_workflow
-from cograil.apps.captures.keyed_lock import Turns, persist
+from cograil.apps.captures.error_responses import ERROR, MALFORMED, AuditedApp, render_error
+from cograil.apps.captures.ingest import IngestRequest, IngestResult, ingest, publish_workflow
+from cograil.apps.captures.keyed_lock import KeyedLock, persist
 from cograil.apps.captures.queries import Capture
 from cograil.apps.captures.request import NewCapture
-from cograil.apps.captures.schemas import ShownCapture, TakenCapture, Trail
+from cograil.apps.captures.schemas import AuditTrail, CaptureView, IngestedCapture
 from cograil.apps.captures.settings import CaptureSettings
 from cograil.canonical_json import canonical
 from cograil.errors import NotFound
@@ -39,13 +39,13 @@ HIDDEN = frozenset({"id", "tenant_id", "user_id", "aes_gcm_nonce_b64", "aes_gcm_
 
 POSTING: dict[str, Any] = {
     "body": NewCapture,
-    "response_model": TakenCapture,
+    "response_model": IngestedCapture,
     "is_type_optional": True,
     "responses": {
-        202: "it is taken",
-        200: "it was there, and stands so",
+        202: "the capture is accepted",
+        200: "the capture exists; its current state",
         409: "the id was used with another payload",
-        422: "the clock of the device is too far from ours",
+        422: "the clock of the device differs too much from the server's",
     },
 }
 
@@ -58,49 +58,51 @@ class CaptureNotFound(NotFound):
     code = "capture_not_found"
 
     def __init__(self) -> None:
-        super().__init__("there is no such capture of yours")
+        super().__init__("you have no capture with this id")
 
 
 class NotSealed(NotFound):
-    """The capture is there, its proof is not."""
+    """The capture has no proof yet."""
 
     code = "capture_not_sealed"
 
     def __init__(self, state: str) -> None:
-        super().__init__(f"there is no proof: the capture is {state}")
+        super().__init__(f"the capture has no proof: its state is {state}")
 
 
 @dataclass(slots=True)
-class House(ApiContext):
-    """What is behind this door: that of the API, and by which definition a tenant's captures are sealed."""
+class CaptureContext(ApiContext):
+    """The API context with the definition ids of the workflow by tenant."""
 
     definitions: dict[str, int] = field(default_factory=dict, kw_only=True)
-    turns: Turns = field(default_factory=Turns, kw_only=True)  # of those who post one id
+    locks: KeyedLock = field(default_factory=KeyedLock, kw_only=True)  # concurrent posts of one id wait here
 
 
 @captures.post(POSTED, "submitter", **POSTING)
 @captures.post(PREFIX, "submitter", **POSTING)
-async def post_capture(call: Call[House]) -> Response:
-    """Take a capture whose object was uploaded; the same again is answered with how it stands."""
-    made = await _ingest(call)
-    told = {name: value for name, value in asdict(made).items() if name != "is_new"}
-    return reply(told, 202 if made.is_new else 200, {"Location": f"{PREFIX}/{made.capture_id}"})
+async def post_capture(call: Call[CaptureContext]) -> Response:
+    """Ingest a capture whose object was uploaded; a repeated post returns its current state."""
+    result = await _ingest(call)
+    body = {name: value for name, value in asdict(result).items() if name != "is_new"}
+    return reply(body, 202 if result.is_new else 200, {"Location": f"{PREFIX}/{result.capture_id}"})
 
 
-async def _ingest(call: Call[House]) -> Ingested:
-    house, tenant, capture = call.context, call.caller.tenant, call.body
-    if tenant not in house.definitions:
-        await house.single_flight.run((PREFIX, tenant), partial(_publish, call))
+async def _ingest(call: Call[CaptureContext]) -> IngestResult:
+    context, tenant, capture = call.context, call.caller.tenant, call.body
+    if tenant not in context.definitions:
+        await context.single_flight.run((PREFIX, tenant), partial(_publish, call))
 
-    async def decide() -> Ingested:
+    async def decide() -> IngestResult:
         async with call.transaction("capture") as tx:
-            return await ingest(tx, house.engine_context, house.definitions[tenant], capture, _asked(call))
+            return await ingest(
+                tx, context.engine_context, context.definitions[tenant], capture, _ingest_request(call)
+            )
 
-    return await house.turns.take((tenant, capture.fields.capture_id), decide)
+    return await context.locks.take((tenant, capture.fields.capture_id), decide)
 
 
-async def _publish(call: Call[House]) -> None:
-    """The first of a tenant does it for all; whoever waits for an id meanwhile would keep others waiting."""
+async def _publish(call: Call[CaptureContext]) -> None:
+    """Publish the workflow once per tenant, before any capture is locked."""
     tenant = call.caller.tenant
 
     async def publish() -> int:
@@ -110,10 +112,10 @@ async def _publish(call: Call[House]) -> None:
     call.context.definitions[tenant] = await persist(publish)
 
 
-def _asked(call: Call[House]) -> Asked:
+def _ingest_request(call: Call[CaptureContext]) -> IngestRequest:
     settings, caller = call.context.settings.section(CaptureSettings), call.caller
     entry = call.entry("submit", capture_id=call.body.fields.capture_id)
-    return Asked(
+    return IngestRequest(
         caller.tenant,
         caller.user_id,
         call.address,
@@ -123,16 +125,16 @@ def _asked(call: Call[House]) -> Asked:
     )
 
 
-@captures.get(f"{PREFIX}/{{id}}", "viewer", response_model=ShownCapture)
-async def show_capture(call: Call[House]) -> Response:
-    """Show how a capture of the caller's own stands."""
+@captures.get(f"{PREFIX}/{{id}}", "viewer", response_model=CaptureView)
+async def show_capture(call: Call[CaptureContext]) -> Response:
+    """Show a capture of the caller."""
     async with call.transaction("show_capture") as tx:
         return reply(view_of(await _own(call, tx)))
 
 
 @captures.get(f"{PREFIX}/{{id}}/proof", "viewer")
-async def show_proof(call: Call[House]) -> Response:
-    """Show the proof of a capture that was sealed, byte for byte as it was signed."""
+async def show_proof(call: Call[CaptureContext]) -> Response:
+    """Show the proof of a sealed capture, byte for byte as it was signed."""
     async with call.transaction("show_capture") as tx:
         own = await _own(call, tx)
         proof = await queries.find_proof(tx, own)
@@ -142,39 +144,39 @@ async def show_proof(call: Call[House]) -> Response:
 
 
 class TrailPage(Query):
-    """Which entries."""
+    """The page of the audit trail."""
 
     after: Annotated[int, Field(ge=0, le=MAX_SEQ)] = 0
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
 
 
-@captures.get(f"{PREFIX}/{{id}}/audit", "viewer", query=TrailPage, response_model=Trail)
-async def show_audit(call: Call[House]) -> Response:
-    """Show what was asked about it and what became of it, and whether that is still as it was written.
+@captures.get(f"{PREFIX}/{{id}}/audit", "viewer", query=TrailPage, response_model=AuditTrail)
+async def show_audit(call: Call[CaptureContext]) -> Response:
+    """Show the audit trail of a capture, and whether it is intact.
 
-    What comes after a page is that of `after=next_after`.
+    Request the next page with `after=next_after`.
     """
-    asked: TrailPage = call.query
+    page_query: TrailPage = call.query
     async with call.transaction("show_capture") as tx:
         own = await _own(call, tx)
-        page = await audit.list_page(tx, own.id, asked.after, asked.limit)
+        page = await audit.list_page(tx, own.id, page_query.after, page_query.limit)
     trail = {"capture_id": own.capture_id, "chain": own.id} | asdict(page)
     return Response(canonical(trail), media_type="application/json")
 
 
-async def _own(call: Call[House], tx: Transaction) -> Capture:
+async def _own(call: Call[CaptureContext], tx: Transaction) -> Capture:
     await queries.act_for_user(tx, call.caller.user_id)
     id = call.path["id"].lower()
-    found = await queries.find_capture(tx, call.caller.tenant, id) if is_id(id) else None
-    if found is None or found.user_id != call.caller.user_id:
+    capture = await queries.find_capture(tx, call.caller.tenant, id) if is_id(id) else None
+    if capture is None or capture.user_id != call.caller.user_id:
         raise CaptureNotFound
-    return found
+    return capture
 
 
 def view_of(capture: Capture) -> dict[str, Any]:
     """A capture as its owner sees it."""
-    shown = {name: value for name, value in asdict(capture).items() if name not in HIDDEN}
-    return {"capture_event_id": capture.id} | shown
+    visible = {name: value for name, value in asdict(capture).items() if name not in HIDDEN}
+    return {"capture_event_id": capture.id} | visible
 
 
 DESCRIBED = ApiDescription(
@@ -183,12 +185,14 @@ DESCRIBED = ApiDescription(
 )
 
 
-def capture_door(instance: ApiContext) -> ASGIApp:
-    """The application that serves captures, to the callers of this instance."""
-    house = House(**{one.name: getattr(instance, one.name) for one in fields(instance)})
-    door = Dispatcher(house, [captures], answer)
-    return Audited(
-        door,
+def captures_app(instance: ApiContext) -> ASGIApp:
+    """The ASGI application of captures."""
+    context = CaptureContext(
+        **{context_field.name: getattr(instance, context_field.name) for context_field in fields(instance)}
+    )
+    dispatcher = Dispatcher(context, [captures], render_error)
+    return AuditedApp(
+        dispatcher,
         instance,
         lambda scope: (
             scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in (POSTED, PREFIX)
@@ -197,11 +201,11 @@ def capture_door(instance: ApiContext) -> ASGIApp:
 
 
 def app_routes(instance: ApiContext) -> dict[str, ASGIApp]:
-    """The routes of this app, by the prefix of their paths."""
-    door = capture_door(instance)
-    return {POSTED: door, PREFIX: door}
+    """The applications of this app by path prefix."""
+    app = captures_app(instance)
+    return {POSTED: app, PREFIX: app}
 
 
 def described() -> ApiDescription:
-    """These routes, for the reference."""
+    """The description of these routes, for the API reference."""
     return DESCRIBED

@@ -1,4 +1,4 @@
-"""What the doors of captures answer, for their description."""
+"""The response schemas of captures."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cograil.api_schemas.job_schemas import Json, Moment
 State = Literal["UPLOADED", "SEALING", "SEALED", "FAILED"]
 
 
-class TakenCapture(TypedDict):
-    """It is there: as of now, or since it was posted first."""
+class IngestedCapture(TypedDict):
+    """An accepted capture, new or known."""
 
     capture_event_id: str
     capture_id: str
@@ -20,7 +20,7 @@ class TakenCapture(TypedDict):
     payload_canonical_sha256: str
 
 
-class ShownCapture(TypedDict):
+class CaptureView(TypedDict):
     """A capture as its owner sees it."""
 
     capture_event_id: str
@@ -46,8 +46,8 @@ class ShownCapture(TypedDict):
     updated_at: Moment
 
 
-class TrailEntry(TypedDict):
-    """Something that was asked or became of it, bound to the entry before."""
+class AuditTrailEntry(TypedDict):
+    """An entry of the audit trail, bound to the previous entry by its hash."""
 
     chain: str
     seq: int
@@ -63,11 +63,11 @@ class TrailEntry(TypedDict):
     hash: str
 
 
-class Trail(TypedDict):
-    """Some of the trail of a capture, and the first entry that is not as it was written."""
+class AuditTrail(TypedDict):
+    """A page of the audit trail of a capture, and its first broken entry."""
 
     capture_id: str
     chain: str
-    entries: list[TrailEntry]
+    entries: list[AuditTrailEntry]
     broken_at: int | None
     next_after: int | None

@@ -1,4 +1,4 @@
-"""The key that signs proofs: Ed25519, in a PEM file that is made when there is none."""
+"""The key that signs proofs: Ed25519, in a PEM file that is created if it does not exist."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ALGORITHM = "Ed25519"
 
 
 class BadKey(UsageError):
-    """A file holds no key of the kind that signs proofs."""
+    """A file does not hold an Ed25519 key."""
 
     code = "bad_signing_key"
 
 
 class Signer:
-    """A private key, and how its public half is called."""
+    """A private key with the id of its public key."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
@@ -40,7 +40,7 @@ class Signer:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a manifest says of who signed it."""
+        """The signer section of a manifest."""
         return {
             "algorithm": ALGORITHM,
             "key_id": key_id(self.public),
@@ -52,12 +52,12 @@ class Signer:
         return base64.b64encode(self._key.sign(text)).decode()
 
     def public_pem(self) -> bytes:
-        """To give to those who verify."""
+        """The public key, for verifiers."""
         return self._key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def key_id(public: bytes) -> str:
-    """The name of a public key: it follows from the key."""
+    """The id of a public key: a prefix of its SHA-256."""
     return hashlib.sha256(public).hexdigest()[:32]
 
 
@@ -71,9 +71,9 @@ def is_signed(public: bytes, signature: bytes, text: bytes) -> bool:
 
 
 def load_signer(path: Path) -> Signer:
-    """The key in this file, which is made if it is not there: of those who make it at once one wins.
+    """Load the key in this file, creating it if it does not exist; of concurrent creators one wins.
 
-    Raises BadKey for a file that holds something else.
+    Raises BadKey for a file that does not hold such a key.
     """
     if not path.exists():
         _make(path)
@@ -86,23 +86,23 @@ def load_signer(path: Path) -> Signer:
     return Signer(key)
 
 
-def find_signer(captures: CaptureSettings, data_dir: Path) -> Signer:
-    """Who signs here, by the settings. Raises BadKey.
+def load_configured_signer(captures: CaptureSettings, data_dir: Path) -> Signer:
+    """Load the configured signer. Raises BadKey.
 
-    A key that somebody named is never made: another one in its place would sign what nobody trusts.
+    A configured key file is never created: nobody would trust a new key in its place.
     """
     if captures.signing_key is None:
         return load_signer(data_dir / "captures" / "signing.pem")
     if not captures.signing_key.exists():
         raise BadKey(
-            f"COGRAIL_CAPTURES__SIGNING_KEY: there is no file {captures.signing_key}; "
-            f"`openssl genpkey -algorithm ed25519 -out {captures.signing_key}` makes one"
+            f"COGRAIL_CAPTURES__SIGNING_KEY: the file {captures.signing_key} does not exist; "
+            f"create it with `openssl genpkey -algorithm ed25519 -out {captures.signing_key}`"
         )
     return load_signer(captures.signing_key)
 
 
 def load_public(path: Path) -> bytes:
-    """The public key in this file, in PEM; of a private key its public half. Raises BadKey."""
+    """Load the public key in this PEM file, also from a private key. Raises BadKey."""
     text = path.read_bytes()
     try:
         if b"PRIVATE KEY" in text:
@@ -117,15 +117,15 @@ def load_public(path: Path) -> bytes:
 
 def _make(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     text = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     try:
-        os.link(made, path)
+        os.link(temporary, path)
     except FileExistsError:
-        pass  # somebody was quicker
+        pass  # another process was quicker
     finally:
-        made.unlink()
+        temporary.unlink()

@@ -13,8 +13,8 @@ SEALED: Final = "SEALED"
 ANCHORED: Final = "ANCHORED"
 FAILED: Final = "FAILED"
 
-# Those before UPLOADED are the device's own: here a capture begins when its object is uploaded. Nobody
-# anchors yet.
+# The states before UPLOADED belong to the device: here a capture begins when its object is uploaded. ANCHORED is not
+# used yet.
 MOVES: dict[str, frozenset[str]] = {
     CAPTURED: frozenset({UPLOADING, FAILED}),
     UPLOADING: frozenset({UPLOADED, DEFERRED, FAILED}),

@@ -1,4 +1,4 @@
-"""The sweeper: finds captures that were left, whose job has ended or is gone without having ended them."""
+"""The sweeper: finds abandoned captures, whose job has ended or was removed without ending them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AT_ONCE = 100
 
 
 async def sweep_for_ever(db: Database, settings: Settings) -> None:
-    """Sweep now and then, until cancelled."""
+    """Sweep at the configured interval, until cancelled."""
     while True:
         try:
             await sweep(db, settings)
@@ -29,7 +29,7 @@ async def sweep_for_ever(db: Database, settings: Settings) -> None:
 
 
 async def sweep(db: Database, settings: Settings) -> int:
-    """Once; how many captures were ended or begun again."""
+    """Run one sweep; return how many captures were ended or begun again."""
     async with db.single("left_captures") as tx:
         left = await tx.fetch(FIND_LEFT, grace=settings.section(CaptureSettings).retry_seconds, limit=AT_ONCE)
     if not left:

@@ -1,6 +1,8 @@
-"""Companies: what three public registers say of a French company, asked for by its SIREN or SIRET.
+"""Companies: data of three public registers about a French company, by SIREN or SIRET.
 
-`words` has the names; `identifiers`, `mapping`, `merging` and `verdict` decide without touching anything;
-`calling` and `sources` ask the registers; `enriching` moves the state of a company, in the transaction of its
-caller; `handlers` are the nodes of the workflow; `routes` is the door.
+`constants` has the names of the contract; `identifiers`, `field_map`, `legal_forms`, `register_codes`, `merge` and
+`run_outcome` are pure functions; `source_http` and `sources` query the registers; `enrichment` changes the state of a
+company in the transaction of its caller, `enrichment_request` records a request; `queries`, `company_search` and
+`serializers` read and write rows; `workflow` and `handlers` are the pipeline; `sweeper` ends lost runs;
+`routes`, `pages` and `cli` are the interfaces.
 """

@@ -38,6 +38,6 @@ app = App(
     api=lazy("cograil.apps.companies.routes:described"),
     pages=lazy("cograil.apps.companies.pages:app_pages"),
     templates="cograil.apps.companies",
-    on_worker=lazy("cograil.apps.companies.worker_lifespan:running_companies"),
+    on_worker=lazy("cograil.apps.companies.worker_lifespan:companies_on_worker"),
     start_message=_start_message,
 )

@@ -1,4 +1,4 @@
-"""Commands about companies: ask the registers for one, and see what is known."""
+"""The `cograil companies` commands: query the registers for companies, and show stored ones."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import click
 
 from cograil.apps.companies.company_search import find_companies
 from cograil.apps.companies.constants import FAILED, REFRESH
-from cograil.apps.companies.enrichment import Asking, House, page_of, refresh
-from cograil.apps.companies.enrichment_request import Request, make_request
+from cograil.apps.companies.enrichment import EnrichmentContext, RunRequest, page_of, refresh
+from cograil.apps.companies.enrichment_request import EnrichmentRequest, make_request
 from cograil.apps.companies.identifiers import Identifiers, as_written, doubts, read_identifiers
-from cograil.apps.companies.queries import Of
+from cograil.apps.companies.queries import CompanyKey
 from cograil.apps.companies.register_codes import address_line, failure_in_words, field_in_words
 from cograil.apps.companies.settings import CompanySettings
 from cograil.cli.display.output import out, plain, say, table, warn, write_json
@@ -66,14 +66,16 @@ def companies() -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A list or CSV of numbers: one per line, in the first column.",
 )
-@click.option("--refresh", "is_forced", is_flag=True, help="Ask the registers though what is known is fresh.")
+@click.option(
+    "--refresh", "is_forced", is_flag=True, help="Query the registers even if the stored data is fresh."
+)
 @click.option(
     "--timeout",
     type=Amount(min=0),
     default=120.0,
     show_default=True,
     metavar="SECONDS",
-    help="Wait at most this long for each, then exit 5. The run goes on.",
+    help="Wait at most this long for each, then exit 5. The run continues.",
 )
 @instance_options
 def enrich(
@@ -84,9 +86,9 @@ def enrich(
     data_dir: Path | None,
     as_json: bool,
 ) -> int:
-    """Ask for companies by SIREN or SIRET, wait for what the registers say, and show it.
+    """Request companies by SIREN or SIRET, wait for the registers, and show the result.
 
-    What is fresh is shown at once. Where no instance runs, one is started for the time of the command.
+    Fresh data is shown at once. Without a running instance, one is started for the time of the command.
     Exits 1 when a run failed, 4 when a refresh comes too soon.
 
     \b
@@ -95,14 +97,14 @@ def enrich(
       cograil companies enrich 55203253400646 --refresh --json
       cograil companies enrich --file customers.csv
     """
-    given = [_read(number) for number in (*numbers, *(_numbers_in(path) if path else ()))]
-    if not given:
+    identifiers = [_read(number) for number in (*numbers, *(_numbers_in(path) if path else ()))]
+    if not identifiers:
         raise click.UsageError("name at least one SIREN or SIRET, or a --file of them")
-    for one in given:
-        for doubt in doubts(one):
-            warn(f"{one.siren}: {doubt['reason']}")
+    for company in identifiers:
+        for doubt in doubts(company):
+            warn(f"{company.siren}: {doubt['reason']}")
     is_list = len(numbers) != 1 or path is not None
-    return run_async(_enrich(settings_for(data_dir), given, is_forced, timeout, as_json, is_list))
+    return run_async(_enrich(settings_for(data_dir), identifiers, is_forced, timeout, as_json, is_list))
 
 
 def _numbers_in(path: Path) -> list[str]:
@@ -118,7 +120,7 @@ def _numbers_in(path: Path) -> list[str]:
 @click.argument("number", metavar="SIREN")
 @instance_options
 def show(number: str, data_dir: Path | None, as_json: bool) -> int:
-    """Show what is known of a company, from which register, and how old it is. Asks nobody.
+    """Show the stored data of a company, its registers and its age, without querying them.
 
     \b
     Examples:
@@ -128,16 +130,16 @@ def show(number: str, data_dir: Path | None, as_json: bool) -> int:
 
 
 def _read(number: str) -> Identifiers:
-    given = as_written(number)
-    found = read_identifiers(given.get("siren"), given.get("siret"))
-    if isinstance(found, list):
-        raise click.BadParameter(found[0].reason, param_hint="SIREN")
-    return found
+    fields = as_written(number)
+    identifiers = read_identifiers(fields.get("siren"), fields.get("siret"))
+    if isinstance(identifiers, list):
+        raise click.BadParameter(identifiers[0].reason, param_hint="SIREN")
+    return identifiers
 
 
 async def _enrich(
     settings: Settings,
-    given: list[Identifiers],
+    identifiers: list[Identifiers],
     is_forced: bool,
     timeout: float,
     as_json: bool,
@@ -146,15 +148,18 @@ async def _enrich(
     async with AsyncExitStack() as stack:
         client = await _client(stack, settings.with_app("companies"))
         listener = await stack.enter_async_context(listen_for_job_ends(client))
-        house = House(client.engine_context, settings.section(CompanySettings))
-        for one in given:
-            await _ask(client, house, one, is_forced)
-        pages = [await _ended(client, listener, Of(TENANT, one.siren), timeout) for one in given]
+        context = EnrichmentContext(client.engine_context, settings.section(CompanySettings))
+        for company in identifiers:
+            await _ask(client, context, company, is_forced)
+        pages = [
+            await _ended(client, listener, CompanyKey(TENANT, company.siren), timeout)
+            for company in identifiers
+        ]
     return _print_all(pages, as_json) if is_list else _print(pages[0], as_json)
 
 
 async def _client(stack: AsyncExitStack, settings: Settings) -> InstanceClient:
-    """A client of the instance that runs, else of one that ends with this command."""
+    """A client of the running instance, or of a temporary one that ends with this command."""
     try:
         return await stack.enter_async_context(connected(settings))
     except NoInstance:
@@ -162,24 +167,32 @@ async def _client(stack: AsyncExitStack, settings: Settings) -> InstanceClient:
         return private_client(await stack.enter_async_context(private_instance(settings)), settings)
 
 
-async def _ask(client: InstanceClient, house: House, given: Identifiers, is_forced: bool) -> None:
-    of = Of(TENANT, given.siren)
+async def _ask(
+    client: InstanceClient, context: EnrichmentContext, identifiers: Identifiers, is_forced: bool
+) -> None:
+    company_key = CompanyKey(TENANT, identifiers.siren)
     async with client.db.transaction("companies.submit") as tx:
         if is_forced:
-            await refresh(tx, house, Asking(of, REFRESH, new_id(), given.siret, None, current_user()))
-            await audit(tx, "refresh company", given.siren)
-        else:
-            made = await make_request(
-                tx, house, Request(TENANT, given, new_id(), current_user(), current_user())
+            await refresh(
+                tx,
+                context,
+                RunRequest(company_key, REFRESH, new_id(), identifiers.siret, None, current_user()),
             )
-            await audit(tx, "request company", made.request_id, siren=given.siren)
+            await audit(tx, "refresh company", identifiers.siren)
+        else:
+            request = await make_request(
+                tx, context, EnrichmentRequest(TENANT, identifiers, new_id(), current_user(), current_user())
+            )
+            await audit(tx, "request company", request.request_id, siren=identifiers.siren)
 
 
-async def _ended(client: InstanceClient, listener: JobWaitListener, of: Of, timeout: float) -> dict[str, Any]:
+async def _ended(
+    client: InstanceClient, listener: JobWaitListener, company_key: CompanyKey, timeout: float
+) -> dict[str, Any]:
     clock = asyncio.get_running_loop().time
     until = clock() + timeout
     while True:
-        page = await _page(client, of)
+        page = await _page(client, company_key)
         if not page["enrichment_running"]:
             return page
         if clock() >= until:
@@ -187,16 +200,20 @@ async def _ended(client: InstanceClient, listener: JobWaitListener, of: Of, time
         await listener.wait(min(1.0, until - clock()))
 
 
-async def _show(settings: Settings, given: Identifiers, as_json: bool) -> int:
+async def _show(settings: Settings, identifiers: Identifiers, as_json: bool) -> int:
     async with connected_to_read(settings) as client:
-        return _print(await _page(client, Of(TENANT, given.siren)), as_json)
+        return _print(await _page(client, CompanyKey(TENANT, identifiers.siren)), as_json)
 
 
-async def _page(client: InstanceClient, of: Of) -> dict[str, Any]:
+async def _page(client: InstanceClient, company_key: CompanyKey) -> dict[str, Any]:
     async with client.db.transaction("companies.show") as tx:
-        page = await page_of(tx, House(client.engine_context, client.settings.section(CompanySettings)), of)
+        page = await page_of(
+            tx,
+            EnrichmentContext(client.engine_context, client.settings.section(CompanySettings)),
+            company_key,
+        )
     if page is None:
-        raise NotFound(f"nobody has asked for company {of.siren}")
+        raise NotFound(f"company {company_key.siren} was never requested")
     return page
 
 
@@ -210,7 +227,7 @@ def _print(page: dict[str, Any], as_json: bool) -> int:
 
 
 def _print_all(pages: list[dict[str, Any]], as_json: bool) -> int:
-    """One line for each."""
+    """Print one line per company."""
     if as_json:
         write_json(pages)
     else:
@@ -218,29 +235,29 @@ def _print_all(pages: list[dict[str, Any]], as_json: bool) -> int:
         for page in pages:
             company = page["company"] or {}
             city = (company.get("address") or {}).get("city")
-            why = "; ".join(failure_in_words(one) for one in page["failures"])
-            facts = (page["siren"], page["enrichment_status"], company.get("legal_name"), city, why)
-            rows.add_row(*(plain(fact or "") for fact in facts))
+            reasons = "; ".join(failure_in_words(failure) for failure in page["failures"])
+            cells = (page["siren"], page["enrichment_status"], company.get("legal_name"), city, reasons)
+            rows.add_row(*(plain(fact or "") for fact in cells))
         out().print(rows)
     return 1 if any(page["enrichment_status"] == FAILED for page in pages) else 0
 
 
 def _lines(page: dict[str, Any]) -> list[str]:
-    """The card, as a person reads it."""
+    """The lines of a company's card."""
     lines = [f"{page['siren']}  {page['enrichment_status']}"]
-    lines += [f"  {failure_in_words(one)}" for one in page["failures"]]
+    lines += [f"  {failure_in_words(item)}" for item in page["failures"]]
     if page["failures"]:
         lines.append(f"  job {page['failures'][0]['job_id']}: see `cograil show` and `cograil logs` of it")
     elif page["enrichment_error"]:
         lines.append(f"  {page['enrichment_error']}")
     company = page["company"] or {}
-    named = ((name, company[name]) for name in SHOWN if company.get(name))
-    lines += [f"  {name.replace('_', ' ')}: {field_in_words(name, value)}" for name, value in named]
+    known_fields = ((name, company[name]) for name in SHOWN if company.get(name))
+    lines += [f"  {name.replace('_', ' ')}: {field_in_words(name, value)}" for name, value in known_fields]
     if line := address_line(company.get("address") or {}):
         lines.append(f"  address: {line}")
-    for one in page["source_retrievals"]:
-        said = one["last_error"] or "ok"
-        lines.append(f"  {one['source_api']}: {said}, {one['last_retrieved_at']:%Y-%m-%d %H:%M}")
+    for item in page["source_retrievals"]:
+        result = item["last_error"] or "ok"
+        lines.append(f"  {item['source_api']}: {result}, {item['last_retrieved_at']:%Y-%m-%d %H:%M}")
     return lines
 
 
@@ -251,7 +268,7 @@ def _lines(page: dict[str, Any]) -> list[str]:
 )
 @instance_options
 def list_known(text: str, limit: int, data_dir: Path | None, as_json: bool) -> int:
-    """List companies that were asked for: the last ones, or by part of a name or the start of a number.
+    """List requested companies: the latest ones, or by part of a name or the start of a number.
 
     \b
     Examples:
@@ -263,15 +280,15 @@ def list_known(text: str, limit: int, data_dir: Path | None, as_json: bool) -> i
 
 async def _list(settings: Settings, text: str, limit: int, as_json: bool) -> int:
     async with connected_to_read(settings) as client, client.db.transaction("companies.show") as tx:
-        found = (await find_companies(tx, TENANT, text=text, limit=limit)).companies
+        companies = (await find_companies(tx, TENANT, text=text, limit=limit)).companies
     if as_json:
-        write_json(found)
+        write_json(companies)
         return 0
     rows = table("SIREN", "STATUS", "NAME", "CITY")
-    for one in found:
-        facts = (one["siren"], one["enrichment_status"], one["legal_name"], one["city"])
-        rows.add_row(*(plain(fact or "") for fact in facts))
+    for company in companies:
+        cells = (company["siren"], company["enrichment_status"], company["legal_name"], company["city"])
+        rows.add_row(*(plain(fact or "") for fact in cells))
     out().print(rows)
-    if not found:
-        say("no company is like that among those that were asked for")
+    if not companies:
+        say("no requested company matches")
     return 0

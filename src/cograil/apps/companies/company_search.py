@@ -1,13 +1,14 @@
-"""Companies as a list: those that were asked for last, or by number or name."""
+"""Search for companies: the latest requested ones, or by number or name."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from cograil.apps.companies.identifiers import SIREN_DIGITS, SIRET_DIGITS
-from cograil.apps.companies.queries import Of
+from cograil.apps.companies.queries import CompanyKey
 from cograil.apps.companies.serializers import PACKAGE, View
-from cograil.store.database import Row, Transaction
+from cograil.store.database import Transaction
 from cograil.store.job_queries import LAST_ID
 from cograil.store.statements import statement
 
@@ -18,8 +19,8 @@ REQUESTS_LOOKED_THROUGH = 2_000
 NAMES = ("siren", "legal_name", "city", "enrichment_status", "enrichment_last_run_at", "updated_at")
 
 
-class Listed(NamedTuple):
-    """Some companies, and the request after which to look further, if there is more."""
+class CompanyPage(NamedTuple):
+    """A page of companies, and the request id at which the next page begins, if there is one."""
 
     companies: list[View]
     stopped_at: str | None
@@ -33,14 +34,14 @@ async def find_companies(
     owner: str | None = None,
     before: str | None = None,
     limit: int = 100,
-) -> Listed:
-    """Companies by how a SIREN or SIRET begins, else by a piece of a name, the last ones asked for first.
+) -> CompanyPage:
+    """Companies by the start of a SIREN or SIRET or by part of a name, the latest requested first.
 
-    With an owner, those that he asked for. A page may be short: it looks through so many requests.
+    With an owner, only those they requested. A page may be short: it scans a bounded number of requests.
     """
     digits = "".join(text.split())
     if digits.isascii() and digits.isdecimal() and len(digits) <= SIRET_DIGITS:
-        return Listed(await _of_number(tx, tenant, digits[:SIREN_DIGITS], owner, limit), None)
+        return CompanyPage(await _of_number(tx, tenant, digits[:SIREN_DIGITS], owner, limit), None)
     rows = await tx.fetch(
         LATEST_COMPANIES,
         tenant=tenant,
@@ -50,9 +51,11 @@ async def find_companies(
         window=REQUESTS_LOOKED_THROUGH,
         limit=limit,
     )
-    found = [row for row in rows if row[0] is not None]
-    stopped_at = next(row[6] for row in rows if row[0] is None)
-    return Listed([_view(row) for row in found], found[-1][6] if len(found) == limit else stopped_at)
+    views = [(_view(row), request_id) for *row, request_id in rows]
+    found_views = [(view, request_id) for view, request_id in views if view["siren"] is not None]
+    stopped_at = next(request_id for view, request_id in views if view["siren"] is None)
+    last = found_views[-1][1] if len(found_views) == limit else stopped_at
+    return CompanyPage([view for view, _ in found_views], last)
 
 
 async def _of_number(tx: Transaction, tenant: str, digits: str, owner: str | None, limit: int) -> list[View]:
@@ -61,11 +64,11 @@ async def _of_number(tx: Transaction, tenant: str, digits: str, owner: str | Non
     return [_view(row) for row in rows]
 
 
-def _view(row: Row) -> View:
-    return dict(zip(NAMES, row, strict=False))
+def _view(row: Sequence[Any]) -> View:
+    return dict(zip(NAMES, row, strict=True))
 
 
-async def is_asked_by(tx: Transaction, of: Of, owner: str) -> bool:
-    """Whether this user, or key, has asked for this company."""
-    ((is_asked,),) = await tx.fetch(IS_ASKED_BY, **of._asdict(), owner=owner)
+async def is_asked_by(tx: Transaction, company_key: CompanyKey, owner: str) -> bool:
+    """Whether this user, or key, has requested this company."""
+    ((is_asked,),) = await tx.fetch(IS_ASKED_BY, **company_key._asdict(), owner=owner)
     return bool(is_asked)

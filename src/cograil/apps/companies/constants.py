@@ -1,4 +1,4 @@
-"""The names of the contract: states, sources, codes, triggers, events. Callers know them."""
+"""The names of the public contract: states, sources, codes, triggers, events."""
 
 from __future__ import annotations
 

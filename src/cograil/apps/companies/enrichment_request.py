@@ -1,4 +1,4 @@
-"""A request for a company, whichever way it comes in."""
+"""Requests for a company, from the API, the pages or the CLI."""
 
 from __future__ import annotations
 
@@ -7,46 +7,52 @@ from typing import NamedTuple
 
 from cograil.apps.companies import queries
 from cograil.apps.companies.constants import CREATED
-from cograil.apps.companies.enrichment import Asking, House, ask
+from cograil.apps.companies.enrichment import EnrichmentContext, RunRequest, ask
 from cograil.apps.companies.identifiers import Identifiers
-from cograil.apps.companies.queries import Of
+from cograil.apps.companies.queries import CompanyKey
 from cograil.model.ids import new_id
 from cograil.model.workflow import Json
 from cograil.store.database import Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """Who asks for which company; `user` is whose the request is."""
+class EnrichmentRequest:
+    """A request for a company; `by` sent it and `user` owns it."""
 
     tenant: str
-    given: Identifiers
+    identifiers: Identifiers
     correlation_id: str
     by: str = ""
     user: str = ""
     metadata: Json = None
 
 
-class Made(NamedTuple):
-    """A request, and the job that is under way for its company, if any."""
+class CreatedRequest(NamedTuple):
+    """A stored request, and the running job of its company, if any."""
 
     request_id: str
     job_id: str | None
 
 
-async def make_request(tx: Transaction, house: House, request: Request) -> Made:
-    """Keep the request; a run begins unless one is under way or what is known is fresh."""
-    given, id, of = request.given, new_id(), Of(request.tenant, request.given.siren)
-    asking = Asking(of, CREATED, request.correlation_id, given.siret, id, request.by)
-    job_id = await ask(tx, house, asking)
+async def make_request(
+    tx: Transaction, context: EnrichmentContext, request: EnrichmentRequest
+) -> CreatedRequest:
+    """Store the request; a run begins unless one is in progress or the stored data is fresh."""
+    identifiers, id, company_key = (
+        request.identifiers,
+        new_id(),
+        CompanyKey(request.tenant, request.identifiers.siren),
+    )
+    run_request = RunRequest(company_key, CREATED, request.correlation_id, identifiers.siret, id, request.by)
+    job_id = await ask(tx, context, run_request)
     await queries.add_request(
         tx,
-        of.tenant,
+        company_key.tenant,
         id,
-        given,
+        identifiers,
         metadata=request.metadata,
         correlation_id=request.correlation_id,
         by=request.by,
         user=request.user,
     )
-    return Made(id, job_id)
+    return CreatedRequest(id, job_id)

@@ -24,12 +24,12 @@ from cograil.apps.companies.constants import (
     SUCCESS,
     lock_name,
 )
-from cograil.apps.companies.enrichment import House, conclude, note_failure, put_together
-from cograil.apps.companies.queries import Of, Run
-from cograil.apps.companies.run_log import Journal, facts_of_attempt
-from cograil.apps.companies.run_outcome import Ended, failed_as
+from cograil.apps.companies.enrichment import EnrichmentContext, conclude, merge_sources, note_failure
+from cograil.apps.companies.queries import CompanyKey, Run
+from cograil.apps.companies.run_log import RunLog, attempt_log_fields
+from cograil.apps.companies.run_outcome import SourceOutcome, failed_as
 from cograil.apps.companies.source_http import SourceFailure
-from cograil.apps.companies.sources import Found, Source, Wanted
+from cograil.apps.companies.sources import CompanyQuery, CompanySource, SourceAnswer
 from cograil.apps.companies.workflow import BEGIN, EVALUATE, FETCH, MERGE, REPORT
 from cograil.canonical_json import fingerprint
 from cograil.model.workflow import Json
@@ -50,8 +50,8 @@ class Tools:
     """What the handlers need. `sources` are those that can be asked."""
 
     db: Database
-    house: House
-    sources: dict[str, Source]
+    context: EnrichmentContext
+    sources: dict[str, CompanySource]
     clock: Callable[[], float] = time.monotonic
 
 
@@ -74,7 +74,7 @@ def register(registry: Registry, tools: Tools) -> None:
         """Ask one source."""
         journal = _journal(ctx, siren, request_id)
         await _note_failures(tools, ctx, journal, fence, ended)
-        return await _fetch(tools, ctx, journal, source, Wanted(siren, siret), fence)
+        return await _fetch(tools, ctx, journal, source, CompanyQuery(siren, siret), fence)
 
     async def merge(
         ctx: Context, siren: str, fence: int, ended: list[dict[str, Any]], request_id: str | None = None
@@ -92,16 +92,16 @@ def register(registry: Registry, tools: Tools) -> None:
         """Fail the job of a run in which no source answered; its verdict is written."""
         raise Fail(f"no register answered for company {siren}: {error}", code="no_source_answered")
 
-    logs.app_log_fields["companies"] = facts_of_attempt
+    logs.app_log_fields["companies"] = attempt_log_fields
     nodes = (begin, BEGIN), (fetch, FETCH), (merge, MERGE), (evaluate, EVALUATE), (report, REPORT)
     for handler, name in nodes:
         registry.register(handler, name)
 
 
 def bucket_of(db: Database, per_second: float) -> Callable[[], Any]:
-    """Waits for a token of the register's bucket, which all workers share. Raises SourceFailure.
+    """A function that waits for a token of the bucket shared by all workers. Raises SourceFailure.
 
-    Of all who wait here one looks into the bucket, the first who came: else each token would wake them all.
+    Of the waiters of this process only the first polls the bucket; otherwise each token would wake all of them.
     """
     first = asyncio.Lock()
 
@@ -126,107 +126,111 @@ def bucket_of(db: Database, per_second: float) -> Callable[[], Any]:
 # -- the nodes ---------------------------------------------------------------------------------------------
 
 
-async def _begin(tools: Tools, ctx: Context, journal: Journal) -> dict[str, Json]:
-    of = Of(ctx.tenant_id, journal.company_siren)
-    async with _together(ctx) as tx:
-        seconds = tools.house.settings.lock_seconds
-        lease = await leases.acquire(tx, lock_name(of.siren), ctx.job_id, seconds, tenant=of.tenant)
+async def _begin(tools: Tools, ctx: Context, journal: RunLog) -> dict[str, Json]:
+    company_key = CompanyKey(ctx.tenant_id, journal.company_siren)
+    async with _result_transaction(ctx) as tx:
+        seconds = tools.context.settings.lock_seconds
+        lease = await leases.acquire(
+            tx, lock_name(company_key.siren), ctx.job_id, seconds, tenant=company_key.tenant
+        )
         if isinstance(lease, leases.Taken):
-            raise Retry(f"company {of.siren} is locked by {lease.holder}", code="lock_taken")
-        started = await queries.start_run(tx, of.tenant, ctx.job_id, lease.fence)
+            raise Retry(f"company {company_key.siren} is locked by {lease.holder}", code="lock_taken")
+        started = await queries.start_run(tx, company_key.tenant, ctx.job_id, lease.fence)
         if started is None:
-            raise Fail(f"company {of.siren} has another run", code="superseded")
+            raise Fail(f"company {company_key.siren} has another run", code="superseded")
         attempt, turn = started
         run = Run(ctx.job_id, journal.request_id, "", attempt, journal.correlation_id)
-        await events.tell_started(tx, of, run)
+        await events.tell_started(tx, company_key, run)
     journal.write("run started", STARTED_EVENT, attempt=attempt)
     return {"fence": lease.fence, "turn": turn, "attempt": attempt, "sources": list(tools.sources)}
 
 
 async def _fetch(
-    tools: Tools, ctx: Context, journal: Journal, source: str, wanted: Wanted, fence: int
+    tools: Tools, ctx: Context, journal: RunLog, source: str, query: CompanyQuery, fence: int
 ) -> dict[str, Json]:
-    of = Of(ctx.tenant_id, wanted.siren)
-    await _heartbeat(tools, of, fence)
+    company_key = CompanyKey(ctx.tenant_id, query.siren)
+    await _heartbeat(tools, company_key, fence)
     began = tools.clock()
 
-    def ended(http_status: int | None, code: str | None = None, message: str | None = None) -> Ended:
-        return Ended(source, http_status, code, message, round((tools.clock() - began) * 1000))
+    def ended(http_status: int | None, code: str | None = None, message: str | None = None) -> SourceOutcome:
+        return SourceOutcome(source, http_status, code, message, round((tools.clock() - began) * 1000))
 
     try:
-        found = await _source(tools, source).fetch(wanted)
+        answer = await _source(tools, source).fetch(query)
     except SourceFailure as failure:
-        told = ended(failure.http_status, failure.code, str(failure))
-        journal.write("source failed", FETCHED_EVENT, told, attempt=ctx.attempt)
-        ctx.log.warning("source failed", **journal.fields(FETCHED_EVENT, told))  # for `cograil logs`
+        outcome = ended(failure.http_status, failure.code, str(failure))
+        journal.write("source failed", FETCHED_EVENT, outcome, attempt=ctx.attempt)
+        ctx.log.warning("source failed", **journal.fields(FETCHED_EVENT, outcome))  # for `cograil logs`
         metrics.company_sources.labels(source, failure.code).inc()
-        raise _raised(failure, told) from failure
+        raise _raised(failure, outcome) from failure
     metrics.company_sources.labels(source, SUCCESS).inc()
-    came_to = ended(found.reply.status)
-    checksum = await asyncio.to_thread(fingerprint, found.reply.body)  # of a large one it takes a while
-    async with _together(ctx) as tx:
-        await _require_lock(tx, of, fence)
-        if await queries.note_source(tx, of, ctx.job_id, came_to, found.fields, found.extras):
-            await events.tell_fetched(tx, of, ctx.job_id, journal.correlation_id, came_to)
-        await _keep(tx, tools, of, source, found, checksum)
-    journal.write("source fetched", FETCHED_EVENT, came_to, attempt=ctx.attempt)
-    return {"http_status": came_to.http_status, "duration_ms": came_to.duration_ms}
+    outcome = ended(answer.reply.status)
+    checksum = await asyncio.to_thread(fingerprint, answer.reply.body)  # of a large one it takes a while
+    async with _result_transaction(ctx) as tx:
+        await _require_lock(tx, company_key, fence)
+        if await queries.note_source(tx, company_key, ctx.job_id, outcome, answer.fields, answer.extras):
+            await events.tell_fetched(tx, company_key, ctx.job_id, journal.correlation_id, outcome)
+        await _keep(tx, tools, company_key, source, answer, checksum)
+    journal.write("source fetched", FETCHED_EVENT, outcome, attempt=ctx.attempt)
+    return {"http_status": outcome.http_status, "duration_ms": outcome.duration_ms}
 
 
 async def _merge(
-    tools: Tools, ctx: Context, journal: Journal, fence: int, ended: list[dict[str, Any]]
+    tools: Tools, ctx: Context, journal: RunLog, fence: int, ended: list[dict[str, Any]]
 ) -> dict[str, Json]:
-    of = Of(ctx.tenant_id, journal.company_siren)
-    async with _together(ctx) as tx:
-        await _require_lock(tx, of, fence)
-        new = [
-            one
-            for one in _failures(ended)
-            if await note_failure(tx, of, ctx.job_id, journal.correlation_id, one)
+    company_key = CompanyKey(ctx.tenant_id, journal.company_siren)
+    async with _result_transaction(ctx) as tx:
+        await _require_lock(tx, company_key, fence)
+        new_failures = [
+            failure
+            for failure in _failures(ended)
+            if await note_failure(tx, company_key, ctx.job_id, journal.correlation_id, failure)
         ]
-        await put_together(tx, of, ctx.job_id)
-    for one in new:
-        journal.write("source given up", FETCHED_EVENT, one)
+        await merge_sources(tx, company_key, ctx.job_id)
+    for failure in new_failures:
+        journal.write("source given up", FETCHED_EVENT, failure)
     return {}
 
 
-async def _evaluate(tools: Tools, ctx: Context, journal: Journal, fence: int, turn: int) -> dict[str, Json]:
-    of = Of(ctx.tenant_id, journal.company_siren)
+async def _evaluate(tools: Tools, ctx: Context, journal: RunLog, fence: int, turn: int) -> dict[str, Json]:
+    company_key = CompanyKey(ctx.tenant_id, journal.company_siren)
     run = Run(ctx.job_id, journal.request_id, "", 1, journal.correlation_id)
-    async with _together(ctx) as tx:
-        verdict = await conclude(tx, tools.house, of, run, turn)
-        if verdict is None or not await leases.release(tx, lock_name(of.siren), fence, tenant=of.tenant):
-            raise Fail(f"company {of.siren} has another run", code="lock_lost")
+    async with _result_transaction(ctx) as tx:
+        verdict = await conclude(tx, tools.context, company_key, run, turn)
+        if verdict is None or not await leases.release(
+            tx, lock_name(company_key.siren), fence, tenant=company_key.tenant
+        ):
+            raise Fail(f"company {company_key.siren} has another run", code="lock_lost")
     journal.write(
         "run completed", COMPLETED_EVENT, enrichment_status=verdict.status, enrichment_error=verdict.error
     )
-    facts: dict[str, Json] = {"enrichment_status": verdict.status, "enrichment_error": verdict.error}
-    return facts | {"is_unreachable": verdict.is_unreachable}
+    output: dict[str, Json] = {"enrichment_status": verdict.status, "enrichment_error": verdict.error}
+    return output | {"is_unreachable": verdict.is_unreachable}
 
 
 # -- their parts -------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
-async def _together(ctx: Context) -> AsyncIterator[Transaction]:
+async def _result_transaction(ctx: Context) -> AsyncIterator[Transaction]:
     """A transaction that commits with the result of this attempt."""
     async with ctx.transaction() as joint:
         yield HandlerSession(joint.connection, "companies", clock.now())
 
 
-def _journal(ctx: Context, siren: str, request_id: str | None) -> Journal:
-    return Journal(ctx.tenant_id, siren, ctx.correlation_id or ctx.job_id, request_id, ctx.job_id)
+def _journal(ctx: Context, siren: str, request_id: str | None) -> RunLog:
+    return RunLog(ctx.tenant_id, siren, ctx.correlation_id or ctx.job_id, request_id, ctx.job_id)
 
 
-def _source(tools: Tools, name: str) -> Source:
-    """Workers may differ in what they are told of; one that cannot ask hands the task on."""
+def _source(tools: Tools, name: str) -> CompanySource:
+    """The source of this name. Raises Retry on a worker without its credentials: another may have them."""
     if name not in tools.sources:
         raise Retry(f"this worker has no credentials for {name}", code="not_configured")
     return tools.sources[name]
 
 
-def _raised(failure: SourceFailure, ended: Ended) -> Exception:
-    """The failure for the engine, whose retries it is; with what an internal error says."""
+def _raised(failure: SourceFailure, ended: SourceOutcome) -> Exception:
+    """The exception that reports this failure to the engine."""
     details = {
         "error_code": failure.code,
         "source_api": ended.source,
@@ -240,38 +244,44 @@ def _raised(failure: SourceFailure, ended: Ended) -> Exception:
     return Fail(str(failure), code=failure.code, details=details)
 
 
-async def _heartbeat(tools: Tools, of: Of, fence: int) -> None:
-    """Hold the lock for as long again. Raises Fail when it is lost: another run may have it."""
-    seconds = tools.house.settings.lock_seconds
+async def _heartbeat(tools: Tools, company_key: CompanyKey, fence: int) -> None:
+    """Extend the lock. Raises Fail when it is lost: another run may have it."""
+    seconds = tools.context.settings.lock_seconds
     async with tools.db.single("companies.heartbeat") as tx:
-        is_held = await leases.heartbeat(tx, lock_name(of.siren), fence, seconds, tenant=of.tenant)
+        is_held = await leases.heartbeat(
+            tx, lock_name(company_key.siren), fence, seconds, tenant=company_key.tenant
+        )
     if not is_held:
-        raise Fail(f"the lock of company {of.siren} is lost", code="lock_lost")
+        raise Fail(f"the lock of company {company_key.siren} is lost", code="lock_lost")
 
 
-async def _require_lock(tx: Transaction, of: Of, fence: int) -> None:
-    if not await leases.check(tx, lock_name(of.siren), fence, tenant=of.tenant):
-        raise Fail(f"the lock of company {of.siren} is lost", code="lock_lost")
+async def _require_lock(tx: Transaction, company_key: CompanyKey, fence: int) -> None:
+    if not await leases.check(tx, lock_name(company_key.siren), fence, tenant=company_key.tenant):
+        raise Fail(f"the lock of company {company_key.siren} is lost", code="lock_lost")
 
 
-def _failures(ended: list[dict[str, Any]]) -> list[Ended]:
-    return [failed_as(one["source"], one["error"]) for one in ended if one["status"] == "failed"]
+def _failures(ended: list[dict[str, Any]]) -> list[SourceOutcome]:
+    return [failed_as(item["source"], item["error"]) for item in ended if item["status"] == "failed"]
 
 
 async def _note_failures(
-    tools: Tools, ctx: Context, journal: Journal, fence: int, ended: list[dict[str, Any]]
+    tools: Tools, ctx: Context, journal: RunLog, fence: int, ended: list[dict[str, Any]]
 ) -> None:
-    """Those that were asked before this one and failed for good: noted and told now, if nobody has."""
-    of = Of(ctx.tenant_id, journal.company_siren)
-    for one in _failures(ended)[-1:]:
+    """Record and publish the failure of the previous source, unless that was done."""
+    company_key = CompanyKey(ctx.tenant_id, journal.company_siren)
+    for failure in _failures(ended)[-1:]:
         async with tools.db.transaction("companies.note") as tx:
-            await _require_lock(tx, of, fence)  # the next run may have noted something else
-            is_new = await note_failure(tx, of, ctx.job_id, journal.correlation_id, one)
+            await _require_lock(tx, company_key, fence)  # the next run may have noted something else
+            is_new = await note_failure(tx, company_key, ctx.job_id, journal.correlation_id, failure)
         if is_new:
-            journal.write("source given up", FETCHED_EVENT, one)
+            journal.write("source given up", FETCHED_EVENT, failure)
 
 
-async def _keep(tx: Transaction, tools: Tools, of: Of, source: str, found: Found, checksum: str) -> None:
-    settings = tools.house.settings
-    payload = orjson.dumps(found.reply.body) if found.reply.size <= settings.payload_bytes else None
-    await queries.keep_document(tx, of, source, payload, found.reply.size, checksum, settings.documents_kept)
+async def _keep(
+    tx: Transaction, tools: Tools, company_key: CompanyKey, source: str, answer: SourceAnswer, checksum: str
+) -> None:
+    settings = tools.context.settings
+    payload = orjson.dumps(answer.reply.body) if answer.reply.size <= settings.payload_bytes else None
+    await queries.keep_document(
+        tx, company_key, source, payload, answer.reply.size, checksum, settings.documents_kept
+    )

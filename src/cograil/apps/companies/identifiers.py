@@ -20,7 +20,7 @@ LUHN_WARNING = "LUHN_CHECK_FAILED"
 
 
 class Wrong(NamedTuple):
-    """What is wrong with a field of a request."""
+    """A validation error of a request field."""
 
     code: str
     field: str
@@ -29,7 +29,7 @@ class Wrong(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Identifiers:
-    """Which company is meant, and which establishment, if one."""
+    """A company by SIREN, and optionally one of its establishments by SIRET."""
 
     siren: str
     siret: str | None
@@ -38,7 +38,7 @@ class Identifiers:
 
 
 def read_identifiers(siren: Any, siret: Any) -> Identifiers | list[Wrong]:
-    """What these say together, or what is wrong with them; the SIREN follows from the SIRET."""
+    """The identifiers, or the validation errors; the SIREN is derived from the SIRET if missing."""
     if siren is None and siret is None:
         return [Wrong(MISSING, "siren", "give a siren of 9 digits or a siret of 14")]
     wrong = []
@@ -61,14 +61,14 @@ def as_written(number: str) -> dict[str, str]:
     return {"siren" if len(digits) <= SIREN_DIGITS else "siret": digits}
 
 
-def doubts(given: Identifiers) -> list[dict[str, str]]:
-    """What looks like a typing error, for whoever asked; it changes nothing."""
-    found = []
-    if not is_luhn(given.siren):
-        found.append(_doubt("siren", "the check digit of the siren is wrong"))
-    if given.siret is not None and not is_plausible_siret(given.siret):
-        found.append(_doubt("siret", "the check digit of the siret is wrong"))
-    return found
+def doubts(identifiers: Identifiers) -> list[dict[str, str]]:
+    """Warnings about probable typing errors; they do not reject the request."""
+    warnings = []
+    if not is_luhn(identifiers.siren):
+        warnings.append(_doubt("siren", "the check digit of the siren is wrong"))
+    if identifiers.siret is not None and not is_plausible_siret(identifiers.siret):
+        warnings.append(_doubt("siret", "the check digit of the siret is wrong"))
+    return warnings
 
 
 def is_luhn(digits: str) -> bool:

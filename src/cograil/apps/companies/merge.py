@@ -1,7 +1,7 @@
-"""What is known of a company, put together from what each source said last.
+"""Merge the latest data of each source into one company.
 
-For each field the sources have an order; the first that says something counts, and nothing said never
-replaces something known. A field that one source masks stays masked, whatever the others say of it.
+Each field has an order of sources; the first with a value counts, and a missing value never replaces a stored one.
+A field that one source masks stays masked, whatever the other sources have.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ TTL_DAYS = {"active_status": 7, "siren": 365}
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What one source said last."""
+class SourceData:
+    """The latest data of a source."""
 
     fields: Mapping[str, Json]
     at: datetime
@@ -52,7 +52,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Company:
-    """What is known; `provenance` says for each field which source said so, and when."""
+    """A company; `provenance` has the source and time of each field."""
 
     fields: Mapping[str, Json]
     provenance: Mapping[str, Mapping[str, str]]
@@ -60,49 +60,54 @@ class Company:
 
     @property
     def has_core_identity(self) -> bool:
-        """A name and a piece of an address; the SIREN is always there."""
-        return bool(self.fields.get("legal_name")) and any(self.fields.get(one) for one in PLACE)
+        """Whether it has a name and a part of an address; the SIREN is always there."""
+        return bool(self.fields.get("legal_name")) and any(self.fields.get(field) for field in PLACE)
 
 
 NOTHING = Company({}, {})
 
 
-def merge(known: Company, said: Mapping[str, Said]) -> Company:
-    """What is known now."""
-    hidden = masked_fields(said)
+def merge(previous: Company, data: Mapping[str, SourceData]) -> Company:
+    """Merge the data of the sources into the previous company."""
+    hidden = masked_fields(data)
     fields: dict[str, Any] = {}
     provenance: dict[str, Mapping[str, str]] = {}
     for field, order in MATRIX.items():
         if field in hidden:
             continue
         source = next(
-            (one for one in order if one in said and not _is_empty(said[one].fields.get(field))), None
+            (
+                candidate
+                for candidate in order
+                if candidate in data and not _is_empty(data[candidate].fields.get(field))
+            ),
+            None,
         )
         if source is not None:
-            fields[field] = said[source].fields[field]
-            provenance[field] = {"source_api": source, "retrieved_at": said[source].at.isoformat()}
-        elif not _is_empty(known.fields.get(field)):
-            fields[field] = known.fields[field]
-            if field in known.provenance:
-                provenance[field] = known.provenance[field]
+            fields[field] = data[source].fields[field]
+            provenance[field] = {"source_api": source, "retrieved_at": data[source].at.isoformat()}
+        elif not _is_empty(previous.fields.get(field)):
+            fields[field] = previous.fields[field]
+            if field in previous.provenance:
+                provenance[field] = previous.provenance[field]
     is_masked = not hidden.isdisjoint(PRIVATE)
     return Company(_with_stand_ins(fields) if hidden else fields, provenance, is_masked)
 
 
-def masked_fields(said: Mapping[str, Said]) -> frozenset[str]:
-    """The fields that at least one source masks: no source may fill them in."""
+def masked_fields(data: Mapping[str, SourceData]) -> frozenset[str]:
+    """The fields that at least one source masks; no other source may fill them."""
     hidden: set[str] = set()
-    for one in said.values():
-        hidden |= set(PRIVATE) if one.fields.get("data_masked") else set()
-        hidden |= set(one.fields.get("masked_fields") or ())
+    for source_data in data.values():
+        hidden |= set(PRIVATE) if source_data.fields.get("data_masked") else set()
+        hidden |= set(source_data.fields.get("masked_fields") or ())
     return frozenset(hidden)
 
 
 def _with_stand_ins(fields: dict[str, Any]) -> dict[str, Any]:
-    """A company that keeps its name to itself is known all the same: that is no failure."""
+    """Placeholders for the core identity of a masked company, which is not a failure."""
     if _is_empty(fields.get("legal_name")):
         fields["legal_name"] = MASKED
-    if all(_is_empty(fields.get(one)) for one in PLACE):
+    if all(_is_empty(fields.get(field)) for field in PLACE):
         fields["city"] = MASKED
     return fields
 
@@ -112,10 +117,10 @@ def _is_empty(value: Json) -> bool:
 
 
 def freshness(company: Company, fresh_days: float, now: datetime) -> dict[str, dict[str, Any]]:
-    """Of each field: who said so, when, and until when that counts as fresh. It triggers nothing."""
-    shown = {}
+    """The source, time and expiry of each field, for display only."""
+    ages = {}
     for field, origin in company.provenance.items():
         at = datetime.fromisoformat(origin["retrieved_at"])
         until = at + timedelta(days=TTL_DAYS.get(field, fresh_days))
-        shown[field] = {**origin, "fresh_until": until.isoformat(), "is_fresh": until > now}
-    return shown
+        ages[field] = {**origin, "fresh_until": until.isoformat(), "is_fresh": until > now}
+    return ages

@@ -1,4 +1,4 @@
-"""Companies: who was asked for, what is known of each and from where, and its runs."""
+"""The companies pages: requested companies, and the data, sources and runs of each."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from starlette.responses import Response
 from cograil.app_registry import AppPages, NavigationEntry
 from cograil.apps.companies import routes
 from cograil.apps.companies.company_search import find_companies, is_asked_by
-from cograil.apps.companies.enrichment import House, page_of
+from cograil.apps.companies.enrichment import EnrichmentContext, page_of
 from cograil.apps.companies.identifiers import IS_SIREN, as_written
 from cograil.apps.companies.merge import MATRIX
-from cograil.apps.companies.queries import Of
+from cograil.apps.companies.queries import CompanyKey
 from cograil.apps.companies.register_codes import address_line, failure_in_words, field_in_words
 from cograil.apps.companies.serializers import View
 from cograil.apps.companies.settings import CompanySettings
@@ -44,7 +44,7 @@ REFRESH = "Ask the registers anew? What is known stays until they have answered.
 
 
 class CompanyFilters(Query):
-    """Which companies."""
+    """The filters of the list."""
 
     q: Annotated[str, Field(max_length=300)] = ""
     cursor: Annotated[str, Field(max_length=1024)] = ""
@@ -52,71 +52,71 @@ class CompanyFilters(Query):
 
 @companies.get("/companies", "viewer", query=CompanyFilters, media_type=HTML)
 async def list_companies(request: PageRequest) -> Response:
-    """Companies, those that were asked for last first."""
+    """List companies, the latest requested first."""
     return await _listed(request, request.query)
 
 
 async def _listed(
-    request: PageRequest, asked: CompanyFilters, wrong: Refusal | None = None, given: str = ""
+    request: PageRequest, filters: CompanyFilters, refusal: Refusal | None = None, number: str = ""
 ) -> Response:
-    tenant, text = request.caller.tenant, asked.q.strip()
-    owner = routes.only_of(as_call(request))
+    tenant, text = request.caller.tenant, filters.q.strip()
+    owner = routes.owner_filter(as_call(request))
     bound = (tenant, "pages of companies", text, owner)
-    before = request.context.cursors.read(asked.cursor, *bound) if asked.cursor else None
+    before = request.context.cursors.read(filters.cursor, *bound) if filters.cursor else None
     async with request.transaction("companies.show") as tx:
-        found = await find_companies(tx, tenant, text=text, owner=owner, before=before, limit=PAGE)
+        results = await find_companies(tx, tenant, text=text, owner=owner, before=before, limit=PAGE)
     return page(
         request,
         "companies.html",
-        status=200 if wrong is None else wrong.status,
-        companies=found.companies,
-        asked=asked,
-        older=older_of(request, found.stopped_at, asked.model_dump(), bound),
+        status=200 if refusal is None else refusal.status,
+        companies=results.companies,
+        filters=filters,
+        older=older_of(request, results.stopped_at, filters.model_dump(), bound),
         is_first=before is None,
-        wrong=wrong,
-        given=given,
+        wrong=refusal,
+        number=number,
         colours=COLOURS,
     )
 
 
 @companies.post("/companies", "submitter", media_type=HTML)
 async def ask_for_company(request: PageRequest) -> Response:
-    """Ask for the company of the form, as the API does."""
+    """Request the company of the form, like the API."""
     form = await sent_form(request)
-    given = form.get("number", "").strip()
+    number = form.get("number", "").strip()
     call = as_call(request)
-    routes.begin_under(new_id())
+    routes.set_correlation(new_id())
     try:
-        call.body = routes.NewRequest.of_bytes(orjson.dumps(as_written(given)), MAX_FORM)
+        call.body = routes.NewCompanyRequest.of_bytes(orjson.dumps(as_written(number)), MAX_FORM)
         answer = orjson.loads(bytes((await routes.create_company_request(call)).body))
     except Refusal as refusal:
         if refusal.status not in (400, 422):
             raise
-        return await _listed(request, CompanyFilters(), refusal, given)
+        return await _listed(request, CompanyFilters(), refusal, number)
     siren = answer["request"]["company_siren"]
-    doubts = "".join(f"; {one['reason']}" for one in answer["warnings"])
-    return gone_to(request, f"{PLACE}/{siren}", f"{siren} was asked for{doubts}")
+    doubts = "".join(f"; {warning['reason']}" for warning in answer["warnings"])
+    return gone_to(request, f"{PLACE}/{siren}", f"{siren} was requested{doubts}")
 
 
 @companies.get("/companies/{siren}", "viewer", media_type=HTML)
 async def show_company(request: PageRequest) -> Response:
-    """One company: its card, who said what, its documents and its runs."""
+    """Show a company: its card, sources, documents and runs."""
     settings, siren = request.context.settings.section(CompanySettings), request.path["siren"]
-    of, owner = Of(request.caller.tenant, siren), routes.only_of(as_call(request))
-    house = House(request.context.engine_context, settings)
+    company_key, owner = CompanyKey(request.caller.tenant, siren), routes.owner_filter(as_call(request))
+    context = EnrichmentContext(request.context.engine_context, settings)
     async with request.transaction("companies.show") as tx:
-        shown = await page_of(tx, house, of) if IS_SIREN(siren) else None
-        if shown is None or (owner is not None and not await is_asked_by(tx, of, owner)):
-            raise NotFound("nobody has asked for this company")
-        wait = _wait_seconds(shown["refresh_asked_at"], tx.now, settings.cooldown_seconds)
+        details = await page_of(tx, context, company_key) if IS_SIREN(siren) else None
+        if details is None or (owner is not None and not await is_asked_by(tx, company_key, owner)):
+            raise NotFound(f"company {siren[:20]} was never requested")
+        wait = _wait_seconds(details["refresh_asked_at"], tx.now, settings.cooldown_seconds)
     return page(
         request,
         "company.html",
-        shown=shown,
-        card=shown["company"],
-        words=_words(shown["company"]),
-        failures=[failure_in_words(one) for one in shown["failures"]],
-        fields=_fields(shown["company"]),
+        details=details,
+        card=details["company"],
+        words=_words(details["company"]),
+        failures=[failure_in_words(failure) for failure in details["failures"]],
+        fields=_fields(details["company"]),
         wait=wait,
         question=REFRESH,
         colours=COLOURS,
@@ -125,22 +125,22 @@ async def show_company(request: PageRequest) -> Response:
 
 
 def _words(card: View | None) -> dict[str, str]:
-    """What the card says in words: codes, and the address in one line."""
+    """Readable texts of the card: decoded values, and the address in one line."""
     if card is None:
         return {}
-    told = {name: field_in_words(name, card[name]) for name in CODED if card.get(name)}
-    return told | {"address": address_line(card["address"])}
+    texts = {name: field_in_words(name, card[name]) for name in CODED if card.get(name)}
+    return texts | {"address": address_line(card["address"])}
 
 
 def _wait_seconds(refreshed_at: datetime | None, now: datetime, cooldown_seconds: float) -> float:
-    """For how long a refresh is refused."""
+    """The seconds until a refresh is allowed."""
     if refreshed_at is None:
         return 0.0
     return max(0.0, cooldown_seconds - (now - refreshed_at).total_seconds())
 
 
 def _fields(card: View | None) -> list[dict[str, Any]]:
-    """Each field that is known: what it says, who said so, and until when that counts as fresh."""
+    """The known fields with value, source, time and expiry."""
     if card is None:
         return []
     places = {"line1": "address_line1", "line2": "address_line2"}
@@ -150,17 +150,17 @@ def _fields(card: View | None) -> list[dict[str, Any]]:
         {
             "name": name.replace("_", " "),
             "value": flat.get(name),
-            "source": one["source_api"],
-            "retrieved_at": datetime.fromisoformat(one["retrieved_at"]),
-            "fresh_until": datetime.fromisoformat(one["fresh_until"]),
-            "is_fresh": one["is_fresh"],
+            "source": origin["source_api"],
+            "retrieved_at": datetime.fromisoformat(origin["retrieved_at"]),
+            "fresh_until": datetime.fromisoformat(origin["fresh_until"]),
+            "is_fresh": origin["is_fresh"],
         }
-        for name, one in sorted(card["fields"].items(), key=lambda found: ORDER.index(found[0]))
+        for name, origin in sorted(card["fields"].items(), key=lambda item: ORDER.index(item[0]))
     ]
 
 
 async def _refresh(call: Call) -> Response:
-    routes.begin_under(new_id())
+    routes.set_correlation(new_id())
     return await routes.refresh_company(call)
 
 

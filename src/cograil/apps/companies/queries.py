@@ -1,4 +1,4 @@
-"""The rows of this app: one function for each statement."""
+"""The SQL statements of this app, with one function each."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import orjson
 
 from cograil.apps.companies.constants import DOC_TYPES, FAILED, SUCCESS
 from cograil.apps.companies.identifiers import Identifiers
-from cograil.apps.companies.merge import Company, Said
-from cograil.apps.companies.run_outcome import Ended, Verdict
+from cograil.apps.companies.merge import Company, SourceData
+from cograil.apps.companies.run_outcome import RunVerdict, SourceOutcome
 from cograil.model.ids import new_id
 from cograil.model.workflow import Json
 from cograil.store.database import Transaction
@@ -41,22 +41,22 @@ SAVE_COMPANY = statement("save_company", package=PACKAGE)
 START_RUN = statement("start_run", package=PACKAGE)
 
 
-class Of(NamedTuple):
-    """Of which company rows are."""
+class CompanyKey(NamedTuple):
+    """The tenant and SIREN that identify a company."""
 
     tenant: str
     siren: str
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How the enrichment of a company stands, under the lock of its row."""
+class EnrichmentState:
+    """The state of a company's enrichment, read under the lock of its row."""
 
     status: str
     job_id: str | None
     turn: int | None
     fence: int | None
-    is_expired: bool  # its snapshot is older than it should be
+    is_expired: bool  # its snapshot is no longer fresh
     has_snapshot: bool
     seconds_since_run: float | None
     seconds_since_refresh: float | None
@@ -65,7 +65,7 @@ class Standing:
 
     @property
     def is_left(self) -> bool:
-        """Whether its run ended without a verdict, or has lost its lock."""
+        """Whether its run was abandoned: ended without a verdict, or lost its lock."""
         return self.is_job_over or (self.fence is not None and not self.is_locked)
 
 
@@ -84,22 +84,22 @@ async def add_request(
     tx: Transaction,
     tenant: str,
     id: str,
-    given: Identifiers,
+    identifiers: Identifiers,
     *,
     metadata: Json,
     correlation_id: str,
     by: str,
     user: str,
 ) -> None:
-    """Keep the request of a caller; the row of its company is there."""
+    """Insert the request of a caller; the row of its company exists."""
     await tx.execute(
         ADD_REQUEST,
         tenant=tenant,
         id=id,
-        siren=given.siren,
-        siret=given.siret,
-        siren_raw=given.siren_raw,
-        siret_raw=given.siret_raw,
+        siren=identifiers.siren,
+        siret=identifiers.siret,
+        siren_raw=identifiers.siren_raw,
+        siret_raw=identifiers.siret_raw,
         metadata=_json(metadata),
         correlation=correlation_id,
         by=by,
@@ -107,56 +107,57 @@ async def add_request(
     )
 
 
-class Peeked(NamedTuple):
-    """What is known is enough, or this job is under way."""
+class CurrentRun(NamedTuple):
+    """The stored data is fresh (no job), or this job is running."""
 
     job_id: str | None
 
 
-async def peek(tx: Transaction, of: Of) -> Peeked | None:
-    """What most who ask need to know; None: who asks must look closer. No lock is taken."""
-    found = await tx.fetch(PEEK_COMPANY, **of._asdict())
-    return Peeked(*found[0]) if found else None
+async def peek(tx: Transaction, company_key: CompanyKey) -> CurrentRun | None:
+    """Check without a lock whether data is fresh or a run is in progress; None: take the lock and decide."""
+    rows = await tx.fetch(PEEK_COMPANY, **company_key._asdict())
+    return CurrentRun(*rows[0]) if rows else None
 
 
-async def lock_company(tx: Transaction, of: Of) -> Standing:
-    """How it stands; nobody else moves it before this transaction ends."""
-    await tx.execute(LOCK_COMPANY, **of._asdict())
-    return Standing(*(await tx.fetch(LOAD_STANDING, **of._asdict()))[0])
+async def lock_company(tx: Transaction, company_key: CompanyKey) -> EnrichmentState:
+    """Lock the enrichment of a company until the end of this transaction; return its state."""
+    await tx.execute(LOCK_COMPANY, **company_key._asdict())
+    return EnrichmentState(*(await tx.fetch(LOAD_STANDING, **company_key._asdict()))[0])
 
 
-async def begin_run(tx: Transaction, of: Of, run: Run, turn: int) -> int:
-    """Let this run be under way; the number of its attempt, which counts those that ended abnormally."""
+async def begin_run(tx: Transaction, company_key: CompanyKey, run: Run, turn: int) -> int:
+    """Record the start of a run; return its attempt number, which counts runs that ended abnormally."""
     rows = await tx.fetch(
         BEGIN_RUN,
-        **of._asdict(),
+        **company_key._asdict(),
         job=run.job_id,
         turn=turn,
         request=run.request_id,
         trigger=run.trigger,
         correlation=run.correlation_id,
     )
-    return int(rows[0][0])
+    ((attempt,),) = rows
+    return int(attempt)
 
 
 async def start_run(tx: Transaction, tenant: str, job_id: str, fence: int) -> tuple[int, int] | None:
-    """The company is RUNNING; attempt and turn of its run, None when that is not its run any more."""
+    """Set the company to RUNNING; return (attempt, turn), or None if this is no longer its run."""
     rows = await tx.fetch(START_RUN, tenant=tenant, job=job_id, fence=fence)
     return (rows[0][0], rows[0][1]) if rows else None
 
 
 async def note_source(
     tx: Transaction,
-    of: Of,
+    company_key: CompanyKey,
     job_id: str,
-    ended: Ended,
+    ended: SourceOutcome,
     fields: Mapping[str, Json] | None = None,
     extras: Mapping[str, Json] | None = None,
 ) -> bool:
-    """Note what a source came to; False when that was noted before in this run."""
+    """Record the outcome of a source; False when it was recorded before in this run."""
     rows = await tx.fetch(
         NOTE_SOURCE,
-        **of._asdict(),
+        **company_key._asdict(),
         source=ended.source,
         job=job_id,
         status=FAILED if ended.has_failed else SUCCESS,
@@ -170,54 +171,62 @@ async def note_source(
 
 
 async def keep_document(
-    tx: Transaction, of: Of, source: str, payload: bytes | None, size: int, checksum: str, kept: int
+    tx: Transaction,
+    company_key: CompanyKey,
+    source: str,
+    payload: bytes | None,
+    size: int,
+    checksum: str,
+    max_kept: int,
 ) -> None:
-    """Keep an answer as it came, without what is in it if that is too much; and only the newest few."""
+    """Store a raw response (without its payload if that is too large), and prune old ones."""
     kind = DOC_TYPES[source]
     text = None if payload is None else payload.decode()
-    facts = {"id": new_id(), "source": source, "payload": text, "size": size, "checksum": checksum}
-    await tx.execute(KEEP_DOCUMENT, **of._asdict(), type=kind, **facts)
-    await tx.execute(PRUNE_DOCUMENTS, **of._asdict(), type=kind, kept=kept)
+    columns = {"id": new_id(), "source": source, "payload": text, "size": size, "checksum": checksum}
+    await tx.execute(KEEP_DOCUMENT, **company_key._asdict(), type=kind, **columns)
+    await tx.execute(PRUNE_DOCUMENTS, **company_key._asdict(), type=kind, kept=max_kept)
 
 
-async def load_sources(tx: Transaction, of: Of, job_id: str) -> tuple[dict[str, Said], list[Ended]]:
-    """What each source said last, and what those came to that were asked in this run."""
-    said, ended = {}, []
+async def load_sources(
+    tx: Transaction, company_key: CompanyKey, job_id: str
+) -> tuple[dict[str, SourceData], list[SourceOutcome]]:
+    """The latest data of each source, and the outcomes of the sources queried in this run."""
+    data, ended = {}, []
     for source, is_of_run, http, code, duration, fields, at in await tx.fetch(
-        LOAD_SOURCES, **of._asdict(), job=job_id
+        LOAD_SOURCES, **company_key._asdict(), job=job_id
     ):
         if fields is not None:
-            said[source] = Said(orjson.loads(fields), at)
+            data[source] = SourceData(orjson.loads(fields), at)
         if is_of_run:
-            ended.append(Ended(source, http, code, None, duration))
-    return said, ended
+            ended.append(SourceOutcome(source, http, code, None, duration))
+    return data, ended
 
 
-async def load_company(tx: Transaction, of: Of) -> Company:
-    """What is known."""
-    rows = await tx.fetch(LOAD_COMPANY, **of._asdict())
+async def load_company(tx: Transaction, company_key: CompanyKey) -> Company:
+    """The stored company."""
+    rows = await tx.fetch(LOAD_COMPANY, **company_key._asdict())
     if not rows:
         return Company({}, {})
     fields, provenance, is_masked = rows[0]
     return Company(orjson.loads(fields), orjson.loads(provenance), is_masked)
 
 
-async def save_company(tx: Transaction, of: Of, company: Company) -> None:
-    """Keep what is known now."""
-    facts = {"fields": _json(company.fields), "provenance": _json(company.provenance)}
-    await tx.execute(SAVE_COMPANY, **of._asdict(), masked=company.is_masked, **facts)
+async def save_company(tx: Transaction, company_key: CompanyKey, company: Company) -> None:
+    """Store the merged company."""
+    columns = {"fields": _json(company.fields), "provenance": _json(company.provenance)}
+    await tx.execute(SAVE_COMPANY, **company_key._asdict(), masked=company.is_masked, **columns)
 
 
-async def mask_stored(tx: Transaction, of: Of, fields: Collection[str]) -> None:
-    """Remove these fields from what is stored of each source, and the answers as they came."""
-    await tx.execute(MASK_SOURCES, **of._asdict(), names=sorted(fields))
-    await tx.execute(MASK_DOCUMENTS, **of._asdict())
+async def mask_stored(tx: Transaction, company_key: CompanyKey, fields: Collection[str]) -> None:
+    """Remove these fields from the stored data of each source, and the raw responses."""
+    await tx.execute(MASK_SOURCES, **company_key._asdict(), names=sorted(fields))
+    await tx.execute(MASK_DOCUMENTS, **company_key._asdict())
 
 
 async def end_run(
-    tx: Transaction, tenant: str, job_id: str, verdict: Verdict, fresh_seconds: float, *, is_abnormal: bool
+    tx: Transaction, tenant: str, job_id: str, verdict: RunVerdict, fresh_seconds: float, *, is_abnormal: bool
 ) -> bool:
-    """Write the verdict; False when the run was over before."""
+    """Write the verdict; False when the run had ended before."""
     rows = await tx.fetch(
         END_RUN,
         tenant=tenant,
@@ -235,7 +244,7 @@ async def end_run(
 
 
 async def abandon_run(tx: Transaction, tenant: str, job_id: str) -> Run | None:
-    """A run that never began is over; what it was for, None when it was over before."""
+    """End a run that never started; return it, or None when it had ended before."""
     rows = await tx.fetch(ABANDON_RUN, tenant=tenant, job=job_id)
     return Run(job_id, *rows[0]) if rows else None
 
@@ -246,23 +255,29 @@ async def find_run(tx: Transaction, tenant: str, job_id: str) -> tuple[Run, str]
     return (Run(job_id, *rows[0][:5]), rows[0][5]) if rows else None
 
 
-async def find_left(tx: Transaction, limit: int = 100) -> tuple[Sequence[Of], float]:
-    """Companies of all tenants whose run ended without a verdict, or has lost its lock; and in how many
-    seconds the next one would lose it, or has when there are more than these."""
-    found = [(Of(*row[:2]), row[2]) for row in await tx.fetch(FIND_LEFT, limit=limit)]
-    left = [of for of, seconds in found if not seconds]
-    if len(left) == limit:
-        return left, 0.0
-    return left, min((seconds for _, seconds in found if seconds), default=math.inf)
+async def find_left(tx: Transaction, limit: int = 100) -> tuple[Sequence[CompanyKey], float]:
+    """Companies of all tenants with an abandoned run, and the seconds until the next lock expires.
+
+    0.0 when there are more than `limit`.
+    """
+    expiries = [
+        (CompanyKey(tenant, siren), seconds)
+        for tenant, siren, seconds in await tx.fetch(FIND_LEFT, limit=limit)
+    ]
+    abandoned = [company_key for company_key, seconds in expiries if not seconds]
+    if len(abandoned) == limit:
+        return abandoned, 0.0
+    return abandoned, min((seconds for _, seconds in expiries if seconds), default=math.inf)
 
 
-async def list_held(tx: Transaction, limit: int = 10_000) -> Sequence[tuple[Of, int]]:
-    """Companies of all tenants whose run has somebody who works for it, and the fence of its lock."""
-    return [(Of(*row[:2]), row[2]) for row in await tx.fetch(LIST_HELD, limit=limit)]
+async def list_held(tx: Transaction, limit: int = 10_000) -> Sequence[tuple[CompanyKey, int]]:
+    """Companies of all tenants whose run has a worker or waits for one, and the fence of its lock."""
+    rows = await tx.fetch(LIST_HELD, limit=limit)
+    return [(CompanyKey(tenant, siren), fence) for tenant, siren, fence in rows]
 
 
 async def mark_stale(tx: Transaction, limit: int = 1000) -> int:
-    """Move what is older than it should be; how many that were."""
+    """Mark companies with expired data as STALE; return how many."""
     return await tx.execute(MARK_STALE, limit=limit)
 
 

@@ -57,7 +57,7 @@ def address_line(address: Mapping[str, Any]) -> str:
     """An address in one line; the town is not repeated where a line ends with it and its postal code."""
     line1, line2 = (address.get(name) or "" for name in ("line1", "line2"))
     town = " ".join(str(address[name]) for name in ("postal_code", "city") if address.get(name))
-    has_town = bool(town) and any(one.upper().endswith(town.upper()) for one in (line1, line2))
+    has_town = bool(town) and any(line.upper().endswith(town.upper()) for line in (line1, line2))
     parts = (line1, line2, "" if has_town else town, address.get("country_code") or "")
     return ", ".join(part for part in parts if part)
 
@@ -65,7 +65,7 @@ def address_line(address: Mapping[str, Any]) -> str:
 def failure_in_words(failure: Mapping[str, Any]) -> str:
     """Which register failed, with which status, and why."""
     reason = REASONS.get(failure["error_code"], failure["error_code"])
-    told = failure.get("message")
+    message = failure.get("message")
     status = "no HTTP status" if failure["http_status"] is None else f"HTTP {failure['http_status']}"
-    more = f" ({told})" if told and told != failure["error_code"] else ""
+    more = f" ({message})" if message and message != failure["error_code"] else ""
     return f"{failure['source_api']}: {reason}, {status}, {failure['error_code']}{more}"

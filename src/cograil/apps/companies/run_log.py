@@ -1,7 +1,7 @@
-"""Log lines of a run: thirteen fields on each, whatever it is about; never a payload, never a key.
+"""Log lines of a run: the same thirteen fields on each; never a payload, never a key.
 
-Two of them, `timestamp` and `level`, are added by whoever writes the line. What the engine says of an attempt
-has them too: it asks `facts_of_attempt`.
+Two of them, `timestamp` and `level`, are added by the logger. Log lines of the engine about an attempt have the same
+fields, through `attempt_log_fields`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from cograil.apps.companies.constants import COMPLETED_EVENT, FETCHED_EVENT, STARTED_EVENT
-from cograil.apps.companies.run_outcome import Ended
+from cograil.apps.companies.run_outcome import SourceOutcome
 from cograil.apps.companies.workflow import BEGIN, EVALUATE, FETCH, MERGE, REPORT
 from cograil.model.outcome import WorkItem
 
@@ -22,14 +22,14 @@ EVENTS = {
     MERGE: COMPLETED_EVENT,
     EVALUATE: COMPLETED_EVENT,
     REPORT: COMPLETED_EVENT,
-}  # towards which a node works
+}  # the event that each node works towards
 
 log = structlog.get_logger("companies")
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
-    """Of which run the lines are."""
+class RunLog:
+    """Writes the log lines of a run."""
 
     tenant_id: str
     company_siren: str
@@ -37,8 +37,8 @@ class Journal:
     request_id: str | None = None
     job_id: str | None = None
 
-    def fields(self, event_type: str, ended: Ended | None = None) -> dict[str, Any]:
-        """All but the time and the level."""
+    def fields(self, event_type: str, ended: SourceOutcome | None = None) -> dict[str, Any]:
+        """The fields of a line, without time and level."""
         return {
             "correlation_id": self.correlation_id,
             "tenant_id": self.tenant_id,
@@ -53,17 +53,17 @@ class Journal:
             "duration_ms": None if ended is None else ended.duration_ms,
         }
 
-    def write(self, message: str, event_type: str, ended: Ended | None = None, **more: Any) -> None:
-        """One line: a warning when something failed."""
+    def write(self, message: str, event_type: str, ended: SourceOutcome | None = None, **more: Any) -> None:
+        """Write a line: a warning when a source failed."""
         is_bad = ended is not None and ended.has_failed
         (log.warning if is_bad else log.info)(message, **self.fields(event_type, ended), **more)
 
 
-def facts_of_attempt(item: WorkItem) -> dict[str, Any]:
-    """The fields, as far as an attempt tells them."""
-    given = item.params
+def attempt_log_fields(item: WorkItem) -> dict[str, Any]:
+    """The fields of a line about an attempt."""
+    params = item.params
     correlation_id = item.correlation_id or item.job_id
-    own = Journal(
-        item.tenant_id, given.get("siren", ""), correlation_id, given.get("request_id"), item.job_id
+    own = RunLog(
+        item.tenant_id, params.get("siren", ""), correlation_id, params.get("request_id"), item.job_id
     )
-    return own.fields(EVENTS.get(item.handler, item.handler)) | {"source_api": given.get("source")}
+    return own.fields(EVENTS.get(item.handler, item.handler)) | {"source_api": params.get("source")}

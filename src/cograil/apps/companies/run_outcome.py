@@ -1,4 +1,4 @@
-"""How a run ended: what each source came to, the state that follows, and the text of what went wrong."""
+"""The outcome of a run: the outcome of each source, the resulting state, and the error text."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ TIMED_OUT = frozenset({"timeout"})  # what the engine calls it
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """What the last try of a source came to. Without an error code it succeeded."""
+class SourceOutcome:
+    """The outcome of the last attempt of a source. Without an error code it succeeded."""
 
     source: str
     http_status: int | None = None
@@ -38,8 +38,8 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a run came to."""
+class RunVerdict:
+    """The final state and counts of a run."""
 
     status: str
     error: str | None
@@ -54,41 +54,43 @@ class Verdict:
         return self.required_sources_failed_count + self.optional_sources_failed_count
 
 
-def judge(ended: Sequence[Ended], *, core_identity_present: bool) -> Verdict:
-    """The verdict. Whoever was not asked is not in `ended` and does not count."""
-    failed = [one for one in ended if one.has_failed]
-    required = sum(one.source in REQUIRED for one in failed)
+def judge(ended: Sequence[SourceOutcome], *, core_identity_present: bool) -> RunVerdict:
+    """The verdict on a run. A source that was not queried is not in `ended` and does not count."""
+    failed = [outcome for outcome in ended if outcome.has_failed]
+    required = sum(outcome.source in REQUIRED for outcome in failed)
     optional = len(failed) - required
     has_failed = required > 0 or not core_identity_present
     status = FAILED if has_failed else PARTIAL if optional else SUCCESS
-    said = [_line(one) for one in failed]
+    lines = [_line(outcome) for outcome in failed]
     if not core_identity_present and not required:
-        said.insert(0, f"{RECHERCHE}:200:{NOT_FOUND}")
-    error = "|".join(said)[:MAX_ERROR] or None
-    is_unreachable = bool(ended) and all(one.error_code not in (None, NOT_FOUND) for one in ended)
+        lines.insert(0, f"{RECHERCHE}:200:{NOT_FOUND}")
+    error = "|".join(lines)[:MAX_ERROR] or None
+    is_unreachable = bool(ended) and all(outcome.error_code not in (None, NOT_FOUND) for outcome in ended)
     counts = (len(ended) - len(failed), required, optional)
-    return Verdict(status, error, core_identity_present, *counts, is_unreachable)
+    return RunVerdict(status, error, core_identity_present, *counts, is_unreachable)
 
 
-def _line(one: Ended) -> str:
-    return f"{one.source}:{'-' if one.http_status is None else one.http_status}:{one.error_code}"
+def _line(outcome: SourceOutcome) -> str:
+    return (
+        f"{outcome.source}:{'-' if outcome.http_status is None else outcome.http_status}:{outcome.error_code}"
+    )
 
 
-def failed_as(source: str, error: Json) -> Ended:
-    """What the engine says of a node that failed, in the words of the contract.
+def failed_as(source: str, error: Json) -> SourceOutcome:
+    """The outcome of a failed node, with the codes of the contract.
 
-    What our handler raised has it all in its details; a worker that died, or was too slow, said nothing.
+    An error of our handler has them in its details; a lost worker or a timeout has none.
     """
-    known = error if isinstance(error, dict) else {}
-    told = known.get("details")
-    told = told if isinstance(told, dict) else {}
-    code = str(known.get("code"))
+    node_error = error if isinstance(error, dict) else {}
+    details = node_error.get("details")
+    details = details if isinstance(details, dict) else {}
+    code = str(node_error.get("code"))
     if code not in SOURCE_CODES:
         code = TIMEOUT if code in TIMED_OUT else INTERNAL_ERROR
-    message = str(known.get("message") or code)[:500]
-    return Ended(source, told.get("http_status"), code, message, told.get("duration_ms"))
+    message = str(node_error.get("message") or code)[:500]
+    return SourceOutcome(source, details.get("http_status"), code, message, details.get("duration_ms"))
 
 
-def lost_at(source: str) -> Ended:
-    """A source at which a run was lost."""
-    return Ended(source, None, INTERNAL_ERROR, "the run was lost")
+def lost_at(source: str) -> SourceOutcome:
+    """The outcome of the source at which a run was lost."""
+    return SourceOutcome(source, None, INTERNAL_ERROR, "the run was lost")

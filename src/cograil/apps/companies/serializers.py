@@ -1,4 +1,4 @@
-"""What a caller sees of a request and its company."""
+"""The API views of a request and its company."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import orjson
 from cograil import clock
 from cograil.apps.companies.constants import FAILED, MASKED, PENDING, PRIVATE
 from cograil.apps.companies.merge import Company, freshness
-from cograil.apps.companies.queries import Of
+from cograil.apps.companies.queries import CompanyKey
 from cograil.model.workflow import Json
 from cograil.store.database import Row, Transaction
 from cograil.store.statements import statement
@@ -26,10 +26,10 @@ View = dict[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A request as it stands, and whether somebody should do something about it."""
+class RequestView:
+    """A request with the state of its company."""
 
-    of: Of
+    company_key: CompanyKey
     siret: str | None
     owner: str
     correlation_id: str
@@ -50,7 +50,7 @@ class Shown:
         return self.job_id is not None
 
     def is_to_run(self, cooldown_seconds: float) -> bool:
-        """Whether a look at it begins a run: it is stale or missing, and did not fail just now."""
+        """Whether showing it begins a run: the data is stale or missing, and no run failed just now."""
         if self.is_left:
             return True
         if self.is_running:
@@ -60,16 +60,16 @@ class Shown:
         return self.is_expired or not self.has_snapshot or self.status == PENDING
 
 
-async def find_request(tx: Transaction, tenant: str, id: str, fresh_days: float) -> Shown | None:
+async def find_request(tx: Transaction, tenant: str, id: str, fresh_days: float) -> RequestView | None:
     """A request of this tenant."""
-    found = await tx.fetch(SHOW_REQUEST, tenant=tenant, id=id)
-    return _shown(tenant, found[0], fresh_days) if found else None
+    rows = await tx.fetch(SHOW_REQUEST, tenant=tenant, id=id)
+    return _shown(tenant, rows[0], fresh_days) if rows else None
 
 
-def _shown(tenant: str, row: Row, fresh_days: float) -> Shown:
-    id, created_at, siren, siret, metadata, correlation, owner = row[:7]
-    status, ran_at, error, job_id, fresh_until, is_expired, is_left, since = row[7:15]
-    company, extras, sources, documents = row[15:]
+def _shown(tenant: str, row: Row, fresh_days: float) -> RequestView:
+    id, created_at, siren, siret, metadata, correlation, owner, *state_and_data = row
+    status, ran_at, error, job_id, fresh_until, is_expired, is_left, since, *data = state_and_data
+    company, extras, sources, documents = data
     request = {
         "id": id,
         "created_at": created_at,
@@ -83,10 +83,10 @@ def _shown(tenant: str, row: Row, fresh_days: float) -> Shown:
     }
     card = company_view(company, extras, fresh_days)
     has_snapshot = fresh_until is not None
-    of = Of(tenant, siren)
+    company_key = CompanyKey(tenant, siren)
     stands = (status, job_id, is_expired, is_left, has_snapshot, since)
     lists = (sources.encode(), documents.encode())
-    return Shown(of, siret, owner, correlation, *stands, request, card, *lists)
+    return RequestView(company_key, siret, owner, correlation, *stands, request, card, *lists)
 
 
 def company_view(text: str | bytes | None, extras: str | bytes | None, fresh_days: float) -> View | None:
@@ -111,41 +111,43 @@ def company_view(text: str | bytes | None, extras: str | bytes | None, fresh_day
 
 
 def _masked(row: dict[str, Any]) -> dict[str, Any]:
-    """The row of a company; without names and street if it asks not to be shown, whoever stored them."""
+    """The row of a company; without name and street if it opted out of publication, even if stored."""
     if not row["data_masked"]:
         return row
-    provenance = {name: one for name, one in row["provenance"].items() if name not in PRIVATE}
+    provenance = {name: origin for name, origin in row["provenance"].items() if name not in PRIVATE}
     return row | dict.fromkeys(PRIVATE) | {"legal_name": MASKED, "provenance": provenance}
 
 
-async def documents(tx: Transaction, of: Of) -> list[View]:
+async def documents(tx: Transaction, company_key: CompanyKey) -> list[View]:
     """Its documents, newest first."""
     names = ("id", "doc_type", "source_api", "retrieved_at", "size_bytes", "checksum", "is_kept")
-    return [dict(zip(names, row, strict=True)) for row in await tx.fetch(LIST_DOCUMENTS, **of._asdict())]
+    return [
+        dict(zip(names, row, strict=True)) for row in await tx.fetch(LIST_DOCUMENTS, **company_key._asdict())
+    ]
 
 
-async def retrievals(tx: Transaction, of: Of) -> list[View]:
-    """What each source came to when it was last asked."""
+async def retrievals(tx: Transaction, company_key: CompanyKey) -> list[View]:
+    """The last outcome of each source."""
     names = "source_api last_retrieved_at last_status last_http_status last_error duration_ms last_success_at"
-    found = await tx.fetch(LIST_RETRIEVALS, **of._asdict())
-    return [dict(zip(names.split(), row, strict=True)) for row in found]
+    rows = await tx.fetch(LIST_RETRIEVALS, **company_key._asdict())
+    return [dict(zip(names.split(), row, strict=True)) for row in rows]
 
 
-async def runs(tx: Transaction, of: Of, limit: int = 50) -> list[View]:
+async def runs(tx: Transaction, company_key: CompanyKey, limit: int = 50) -> list[View]:
     """Its runs, newest first."""
     names = "job_id trigger attempt created_at started_at finished_at status error is_abnormal"
     counts = "sources_success_count sources_failed_count has_job"
-    found = await tx.fetch(LIST_RUNS, **of._asdict(), limit=limit)
-    return [dict(zip(f"{names} {counts}".split(), row, strict=True)) for row in found]
+    rows = await tx.fetch(LIST_RUNS, **company_key._asdict(), limit=limit)
+    return [dict(zip(f"{names} {counts}".split(), row, strict=True)) for row in rows]
 
 
-async def company_page(tx: Transaction, of: Of, fresh_days: float = 30) -> View | None:
-    """All that a page about a company shows: card, state, sources, documents, history; None for no such one.
+async def company_page(tx: Transaction, company_key: CompanyKey, fresh_days: float = 30) -> View | None:
+    """The data of a company's page: card, state, sources, documents, history; None for an unknown company.
 
-    `latest_request_id` is whose refresh a button asks for.
+    `latest_request_id` is the request that the refresh button uses.
     """
-    found = await tx.fetch(SHOW_COMPANY, **of._asdict())
-    if not found:
+    rows = await tx.fetch(SHOW_COMPANY, **company_key._asdict())
+    if not rows:
         return None
     (
         status,
@@ -162,9 +164,9 @@ async def company_page(tx: Transaction, of: Of, fresh_days: float = 30) -> View 
         last,
         refreshed_at,
         is_left,
-    ) = found[0]
+    ) = rows[0]
     return {
-        "siren": of.siren,
+        "siren": company_key.siren,
         "enrichment_status": status,
         "enrichment_last_run_at": ran_at,
         "enrichment_error": error,
@@ -176,9 +178,9 @@ async def company_page(tx: Transaction, of: Of, fresh_days: float = 30) -> View 
         "required_sources_failed_count": required,
         "optional_sources_failed_count": optional,
         "company": company_view(company, extras, fresh_days),
-        "source_retrievals": await retrievals(tx, of),
-        "documents": await documents(tx, of),
-        "history": await runs(tx, of),
+        "source_retrievals": await retrievals(tx, company_key),
+        "documents": await documents(tx, company_key),
+        "history": await runs(tx, company_key),
         "latest_request_id": last,
         "refresh_asked_at": refreshed_at,
         "is_left": is_left,

@@ -26,9 +26,9 @@ class CompanySettings(SettingsSection):
     inpi_url: str = "https://registre-national-entreprises.inpi.fr"
     """The base of INPI RNE; it is asked when there are a user and a password."""
     inpi_username: str | None = None
-    """Who logs in there."""
+    """The user name of the INPI account."""
     inpi_password: str | None = Field(None, repr=False)
-    """And with which password."""
+    """The password of the INPI account."""
     rcs_url: str = "https://entreprise.api.gouv.fr"
     """The base of API Entreprise; it is asked when there is a token."""
     rcs_token: str | None = Field(None, repr=False)
@@ -38,7 +38,7 @@ class CompanySettings(SettingsSection):
     rcs_object: str = "Fiche entreprise"
     """What it is told as the object of a request."""
     rcs_recipient: str | None = None
-    """The SIRET of the recipient of the answer; API Entreprise requires one."""
+    """The SIRET of the recipient of the data; API Entreprise requires one."""
     timeout_seconds: PositiveFloat = 5
     """How long one request to a source may take."""
     sync_seconds: Annotated[float, Field(ge=0, le=30)] = 1.2

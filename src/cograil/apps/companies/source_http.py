@@ -1,4 +1,4 @@
-"""One request to a source: by the guard, within its time, and its failure in the words of the contract."""
+"""One HTTP request to a source: guarded, with a timeout, and with failures as codes of the contract."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from cograil.egress import ForbiddenDestination, KeptConnections, OutboundGuard,
 MAX_BYTES = 8 * 1024 * 1024
 MAX_KEYS = strict_json.MAX_BATCH_KEYS  # a company may have thousands of establishments
 LARGE_BYTES = 128 * 1024  # takes long enough to read that others should not wait for it
-BROKEN = frozenset({"malformed_json", "invalid_encoding"})  # what a better answer may follow
+BROKEN = frozenset({"malformed_json", "invalid_encoding"})  # a later response may be better
 PER_PLACE = 32
-MAX_RETRY_AFTER = 10.0  # who asks for more is not asked again in this run
+MAX_RETRY_AFTER = 10.0  # a source that demands more is not queried again in this run
 CODES = {400: INTERNAL_ERROR, 401: AUTH_ERROR, 403: FORBIDDEN, 404: NOT_FOUND, 408: TIMEOUT, 429: RATE_LIMIT}
 AGAIN = frozenset({TIMEOUT, RATE_LIMIT, UPSTREAM_5XX, SOURCE_UNAVAILABLE})
 
 
 class SourceFailure(Exception):
-    """A source did not say what it was asked for. Its message has nothing of what was sent."""
+    """A source did not return the requested data. The message has nothing of the request."""
 
     def __init__(
         self,
@@ -57,15 +57,15 @@ class SourceFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What was answered, and how many bytes that were."""
+    """A parsed response and its size in bytes."""
 
     body: Any
     size: int
     status: int
 
 
-class SourceCaller:
-    """Sends requests to sources, over connections that are kept; leaves those alone that are down."""
+class SourceClient:
+    """Sends requests to sources over kept connections; a circuit breaker skips sources that are down."""
 
     def __init__(
         self, guard: OutboundGuard, timeout_seconds: float, clock: Callable[[], float] = time.monotonic
@@ -80,7 +80,7 @@ class SourceCaller:
         await self._kept.close()
 
     async def ask(self, method: str, url: str, headers: Mapping[str, str], content: bytes = b"") -> Reply:
-        """The answer, as JSON. Raises SourceFailure for any other than 200."""
+        """The parsed JSON response. Raises SourceFailure for any status other than 200."""
         origin = url.partition("://")[2].partition("/")[0]
         if self._breakers.is_open(origin):
             message = f"{origin} failed too often and is left alone for a while"
@@ -133,7 +133,7 @@ async def _read(response: Any) -> Reply:
         return Reply(await _parsed(bytes(raw)), len(raw), status)
     except strict_json.InvalidJson as error:
         if error.code in BROKEN:
-            raise SourceFailure(SOURCE_UNAVAILABLE, "the answer is no JSON", status) from None
+            raise SourceFailure(SOURCE_UNAVAILABLE, "the response is not JSON", status) from None
         message = f"the answer is JSON that cannot be kept: {error.code}"
         raise SourceFailure(INTERNAL_ERROR, message, status) from None
 

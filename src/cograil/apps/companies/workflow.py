@@ -14,7 +14,7 @@ QUEUE = "companies"
 CONCURRENCY = 20  # runs of a tenant at a time; the others are PENDING, and hold no lock
 NODES = {RECHERCHE: "recherche", INPI: "inpi", RCS: "rcs"}  # which asks a source
 BEGIN, FETCH, MERGE, EVALUATE, REPORT = (
-    f"companies.{one}" for one in ("begin", "fetch", "merge", "evaluate", "report")
+    f"companies.{step}" for step in ("begin", "fetch", "merge", "evaluate", "report")
 )
 
 _ASKED = 'siren: "{{ inputs.siren }}", request_id: "{{ inputs.request_id }}"'
@@ -22,7 +22,7 @@ _COMMON = _ASKED + ', fence: "{{ nodes.begin.output.fence }}"'
 
 
 def _ended(source: str) -> str:
-    """What became of a source, for who comes after it."""
+    """The status of a source, as a parameter of the following nodes."""
     node = NODES[source]
     status, error = f"{{{{ nodes.{node}.status }}}}", f"{{{{ nodes.{node}.error }}}}"
     return f'{{source: {source}, status: "{status}", error: "{error}"}}'

@@ -1,4 +1,4 @@
-"""Commands about containers: what runs them here, and images of the sandbox."""
+"""The `cograil containers` commands: the container runtime, and images of the sandbox."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cograil.settings import Settings
 
 @click.group()
 def containers() -> None:
-    """What runs containers here, and images of the sandbox.
+    """Show the container runtime, and manage images of the sandbox.
 
     \b
     Examples:
@@ -33,7 +33,7 @@ def containers() -> None:
 @containers.command()
 @instance_options
 def runtime(data_dir: Path | None, as_json: bool) -> int:
-    """Say what runs containers here, why, and what it does not keep apart. Exits 1 when nothing does.
+    """Show the container runtime, why it was chosen, and its isolation gaps. Exits 1 without a runtime.
 
     \b
     Examples:
@@ -51,7 +51,7 @@ def runtime(data_dir: Path | None, as_json: bool) -> int:
 
 
 async def why_no_containers(settings: Settings) -> str:
-    """A sentence that says why nothing runs containers here; empty when something does."""
+    """The reason why no runtime is available; empty when one is."""
     is_there, why, _ = await _look(settings)
     return "" if is_there else why
 
@@ -71,8 +71,8 @@ async def _look(settings: Settings) -> tuple[bool, str, list[str]]:
 def import_(name: str, archive: BinaryIO, data_dir: Path | None, as_json: bool) -> None:
     """Make an image of the sandbox from the tar or tar.gz of a root file system; `-` reads stdin.
 
-    Run it as the user who runs the worker. An image of the same name is replaced, unless a container runs in
-    it (exit 4). Devices are left out, and who owned a file.
+    Run it as the user of the worker. An image of the same name is replaced, unless a container runs in
+    it (exit 4). Devices and file owners are left out.
 
     \b
     Examples:
@@ -82,14 +82,19 @@ def import_(name: str, archive: BinaryIO, data_dir: Path | None, as_json: bool) 
     settings = settings_for(data_dir)
     if running := Sandbox(settings.data_dir).running_with(name):
         raise Conflict(f"{len(running)} containers run in the image {name!r}, such as {running[0]}")
-    found = import_image(settings.data_dir / "images", name, archive, owner_of_images())
+    extracted = import_image(settings.data_dir / "images", name, archive, owner_of_images())
     if as_json:
-        told = {"files": found.files, "links": found.links, "bytes": found.bytes, "skipped": found.skipped}
-        write_json({"image": name} | told)
+        counts = {
+            "files": extracted.files,
+            "links": extracted.links,
+            "bytes": extracted.bytes,
+            "skipped": extracted.skipped,
+        }
+        write_json({"image": name} | counts)
         return
-    say(f"image {name}: {found.files} files, {found.links} links, {found.bytes:,} bytes")
-    if found.skipped:
-        warn(f"left out, being neither files, directories nor links: {', '.join(found.skipped[:10])}")
+    say(f"image {name}: {extracted.files} files, {extracted.links} links, {extracted.bytes:,} bytes")
+    if extracted.skipped:
+        warn(f"skipped, since they are not files, directories or links: {', '.join(extracted.skipped[:10])}")
 
 
 @containers.command()
@@ -108,4 +113,4 @@ def images(data_dir: Path | None, as_json: bool) -> None:
     for name in names:
         out().print(plain(name), soft_wrap=True)
     if not names:
-        say("there are no images; see `cograil containers import`")
+        say("no images; see `cograil containers import`")

@@ -1,6 +1,6 @@
-"""Container jobs: make one, look at it, cancel it, settle how it ended.
+"""Container jobs: submit, show, list, cancel and settle them.
 
-Each is a job of the engine with one node. Its caller's id is a row beside it, made in the same transaction.
+Each is a job of the engine with one node. A row with the caller's id is created in the same transaction.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ class ContainerJobExists(Conflict):
         self.id = id
 
 
-class End(NamedTuple):
-    """How one ended that was settled just now, and how long it took from its acceptance."""
+class SettledEnd(NamedTuple):
+    """The final status of a container job that was just settled, and the seconds since its acceptance."""
 
     status: Status
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Who asks: of which tenant, by what name, in which trace, and for how long ids are remembered."""
+class ContainerCaller:
+    """The caller: its tenant, name and trace, and how long ids of ended jobs are remembered."""
 
     tenant: str
     by: str | None
@@ -84,71 +84,73 @@ class Asked:
 
 
 async def make(
-    tx: Transaction, engine_context: EngineContext, request: ContainerRequest, asked: Asked
+    tx: Transaction, engine_context: EngineContext, request: ContainerRequest, caller: ContainerCaller
 ) -> str:
-    """Make the job; its id in the engine. Raises ContainerJobExists, or InvalidInput for the callback."""
-    published = await publish(tx, read_workflow(WORKFLOW, app=APP), WORKFLOW, asked.tenant)
+    """Submit the job; return its id in the engine. Raises ContainerJobExists, or InvalidInput for the callback."""
+    published = await publish(tx, read_workflow(WORKFLOW, app=APP), WORKFLOW, caller.tenant)
     body = request.model_dump(mode="json", by_alias=True, exclude={"id", "callback"}, exclude_unset=True)
     submission = Submission(
         WORKFLOW_ID,
         {"name": request.id, "body": body},
         definition_id=published.definition_id,
         app=APP,
-        submitted_by=asked.by,
+        submitted_by=caller.by,
         labels={"container_job": request.id},
         callback=_callback(request),
-        trace_parent=asked.trace_parent,
+        trace_parent=caller.trace_parent,
     )
-    (job_id,) = await submit(tx, engine_context, [submission], asked.tenant)
-    if not await store.take_container_id(tx, asked.tenant, request.id, job_id, asked.retention_seconds):
+    (job_id,) = await submit(tx, engine_context, [submission], caller.tenant)
+    if not await store.take_container_id(tx, caller.tenant, request.id, job_id, caller.retention_seconds):
         raise ContainerJobExists(request.id)
     return job_id
 
 
 def _callback(request: ContainerRequest) -> dict[str, Json] | None:
-    """As the engine takes it; nothing named means the four that there were of old."""
+    """The callback for the engine; without named events, the four usual ones."""
     if request.callback is None:
         return None
-    told: dict[str, Json] = {"url": request.callback.url, "style": ORCHESTRATOR}
-    told["events"] = request.callback.events or USUAL_EVENTS
-    return told | ({"secret": request.callback.key} if request.callback.key else {})
+    callback: dict[str, Json] = {"url": request.callback.url, "style": ORCHESTRATOR}
+    callback["events"] = request.callback.events or USUAL_EVENTS
+    return callback | ({"secret": request.callback.key} if request.callback.key else {})
 
 
-async def show(tx: Transaction, id: str, asked: Asked) -> dict[str, Json]:
-    """One of them. Raises ContainerJobNotFound."""
-    return view_of(id, status_of(await _find(tx, id, asked)))
+async def show(tx: Transaction, id: str, caller: ContainerCaller) -> dict[str, Json]:
+    """The view of a container job. Raises ContainerJobNotFound."""
+    return view_of(id, status_of(await _find(tx, id, caller)))
 
 
-async def list_all(tx: Transaction, asked: Asked) -> list[dict[str, Json]]:
-    """Those that are remembered, newest first."""
-    found = await store.find_container_jobs(tx, asked.tenant, asked.retention_seconds, limit=MAX_LISTED)
-    return [view_of(job.id, status_of(job)) for job in found]
+async def list_all(tx: Transaction, caller: ContainerCaller) -> list[dict[str, Json]]:
+    """All remembered container jobs, newest first."""
+    container_jobs = await store.find_container_jobs(
+        tx, caller.tenant, caller.retention_seconds, limit=MAX_LISTED
+    )
+    return [view_of(job.id, status_of(job)) for job in container_jobs]
 
 
 async def stop(
-    tx: Transaction, engine_context: EngineContext, id: str, asked: Asked
-) -> tuple[str | None, End | None]:
-    """Cancel it, unless it has ended; the job that was cancelled, and its end. Raises ContainerJobNotFound.
+    tx: Transaction, engine_context: EngineContext, id: str, caller: ContainerCaller
+) -> tuple[str | None, SettledEnd | None]:
+    """Cancel a container job unless it has ended; return its job and end. Raises ContainerJobNotFound.
 
     Its exit is told with this commit. The container is stopped by the worker that learns of it.
     """
-    job = await _find(tx, id, asked)
+    job = await _find(tx, id, caller)
     if status_of(job).is_final:
         return None, None
     with contextlib.suppress(AlreadyTerminal, JobNotFound):  # it ended just now
-        await cancel(tx, engine_context, job.job_id, by=asked.by or "", reason=f"DELETE of {id}")
-    return job.job_id, await settle(tx, asked.tenant, id, asked.retention_seconds)
+        await cancel(tx, engine_context, job.job_id, by=caller.by or "", reason=f"DELETE of {id}")
+    return job.job_id, await settle(tx, caller.tenant, id, caller.retention_seconds)
 
 
-async def _find(tx: Transaction, id: str, asked: Asked) -> ContainerJob:
-    found = await store.find_container_jobs(tx, asked.tenant, asked.retention_seconds, id)
-    if not found:
+async def _find(tx: Transaction, id: str, caller: ContainerCaller) -> ContainerJob:
+    container_jobs = await store.find_container_jobs(tx, caller.tenant, caller.retention_seconds, id)
+    if not container_jobs:
         raise ContainerJobNotFound(id)
-    return found[0]
+    return container_jobs[0]
 
 
-async def settle(tx: Transaction, tenant: str, id: str, retention_seconds: float) -> End | None:
-    """Write how a job that is over ended, once, and tell it unless its attempt has; None: not by us."""
+async def settle(tx: Transaction, tenant: str, id: str, retention_seconds: float) -> SettledEnd | None:
+    """Write the end of an ended job, once, and publish it unless its attempt did; None if not settled here."""
     if not await store.lock_container_job(tx, tenant, id):
         return None
     (job,) = await store.find_container_jobs(tx, tenant, retention_seconds, id)
@@ -158,7 +160,7 @@ async def settle(tx: Transaction, tenant: str, id: str, retention_seconds: float
     if not status.is_told:
         await _tell_exit(tx, tenant, job, status)
     await store.settle_container_job(tx, tenant, id, status.word, status.exit_code, status.error)
-    return End(status, job.seconds)
+    return SettledEnd(status, job.seconds)
 
 
 async def _tell_exit(tx: Transaction, tenant: str, job: ContainerJob, status: Status) -> None:

@@ -1,4 +1,4 @@
-"""What is counted of container jobs, by the names that dashboards of the service before this one know."""
+"""The metrics of container jobs, with the names that existing dashboards use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cograil import metrics
-from cograil.apps.containers.jobs import End
+from cograil.apps.containers.jobs import SettledEnd
 from cograil.apps.containers.status import FAILED
 
 METHODS = frozenset({"GET", "HEAD", "POST", "DELETE", "OPTIONS"})
@@ -21,7 +21,7 @@ BAD = 400
 
 
 def counted(app: ASGIApp) -> ASGIApp:
-    """The same door; its requests are counted, whatever they ask for under a few names."""
+    """Wrap this application so that its requests are counted, under a bounded set of labels."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         status = UNANSWERED
@@ -60,8 +60,8 @@ def path_label(path: str) -> str:
     return OTHER
 
 
-def count_end(end: End | None) -> None:
-    """One that was settled, once that is committed."""
+def count_end(end: SettledEnd | None) -> None:
+    """Count a settled job; call this after the commit."""
     if end is None:
         return
     status = end.status

@@ -24,7 +24,7 @@ AT_A_TIME = 200
 
 
 class ContainerJob(NamedTuple):
-    """What is known of one; `status` and what follows once it is settled, the rest while it runs."""
+    """A container job; `status`, `exit_code` and `error` are set once it is settled, the rest before."""
 
     id: str
     job_id: str
@@ -39,8 +39,8 @@ class ContainerJob(NamedTuple):
     seconds: float  # from its acceptance to its end, or until now
 
 
-class RunName(NamedTuple):
-    """One run of a container: of which job and node, and the how manieth."""
+class ContainerRunId(NamedTuple):
+    """Identifies a container run: job, node, run number."""
 
     job_id: str
     node_id: str
@@ -50,23 +50,23 @@ class RunName(NamedTuple):
 async def take_container_id(
     tx: Transaction, tenant: str, id: str, job_id: str, retention_seconds: float
 ) -> bool:
-    """Let this id lead to this job; False when another job has it."""
-    given = {"tenant": tenant, "id": id, "job": job_id, "retention": retention_seconds}
-    return bool(await tx.fetch(TAKE_CONTAINER_ID, **given))
+    """Reserve this id for this job; False when another job has it."""
+    params = {"tenant": tenant, "id": id, "job": job_id, "retention": retention_seconds}
+    return bool(await tx.fetch(TAKE_CONTAINER_ID, **params))
 
 
 async def find_container_jobs(
     tx: Transaction, tenant: str, retention_seconds: float, id: str | None = None, limit: int = 1
 ) -> list[ContainerJob]:
-    """The one of this id, or the newest."""
-    given = {"tenant": tenant, "retention": retention_seconds, "id": id, "limit": limit}
-    return [_job(row) for row in await tx.fetch(FIND_CONTAINER_JOBS, **given)]
+    """The container job of this id, or the newest ones."""
+    params = {"tenant": tenant, "retention": retention_seconds, "id": id, "limit": limit}
+    return [_job(row) for row in await tx.fetch(FIND_CONTAINER_JOBS, **params)]
 
 
 def _job(row: Row) -> ContainerJob:
-    job_error, checkpoint, number, meta, seconds = row[6:]
-    rest = (_json(job_error), _json(checkpoint), number or 0, _json(meta), seconds)
-    return ContainerJob._make((*row[:6], *rest))
+    *plain_columns, job_error, checkpoint, number, meta, seconds = row
+    parsed = (_json(job_error), _json(checkpoint), number or 0, _json(meta), seconds)
+    return ContainerJob._make((*plain_columns, *parsed))
 
 
 def _json(text: bytes | None) -> Json:
@@ -74,35 +74,36 @@ def _json(text: bytes | None) -> Json:
 
 
 async def lock_container_job(tx: Transaction, tenant: str, id: str) -> bool:
-    """Hold it until the end of the transaction; False when it is settled, or not there."""
+    """Lock it until the end of the transaction; False when it is settled or does not exist."""
     return bool(await tx.fetch(LOCK_CONTAINER_JOB, tenant=tenant, id=id))
 
 
 async def settle_container_job(
     tx: Transaction, tenant: str, id: str, status: str, exit_code: int | None, error: str | None
 ) -> None:
-    """Write how it ended."""
-    given = {"status": status, "exit_code": exit_code, "error": error}
-    await tx.execute(SETTLE_CONTAINER_JOB, tenant=tenant, id=id, **given)
+    """Write the end of a container job."""
+    params = {"status": status, "exit_code": exit_code, "error": error}
+    await tx.execute(SETTLE_CONTAINER_JOB, tenant=tenant, id=id, **params)
 
 
 async def unsettled_container_jobs(tx: Transaction) -> list[tuple[str, str]]:
-    """Tenants and ids of some that have ended."""
-    return [(row[0], row[1]) for row in await tx.fetch(UNSETTLED_CONTAINER_JOBS, limit=AT_A_TIME)]
+    """Tenant and id of some ended jobs that are not settled."""
+    rows = await tx.fetch(UNSETTLED_CONTAINER_JOBS, limit=AT_A_TIME)
+    return [(tenant, id) for tenant, id in rows]
 
 
 async def prune_container_jobs(tx: Transaction, retention_seconds: float) -> int:
-    """Forget some of those that ended longer ago; how many."""
+    """Delete some rows of jobs that ended before the retention; return how many."""
     return await tx.execute(PRUNE_CONTAINER_JOBS, retention=retention_seconds, limit=AT_A_TIME)
 
 
-async def needed_runs(tx: Transaction, place: str, runs: Collection[RunName]) -> set[RunName]:
-    """Those of these runs on this machine that somebody still needs."""
+async def needed_runs(tx: Transaction, place: str, runs: Collection[ContainerRunId]) -> set[ContainerRunId]:
+    """The runs among these on this machine that are still needed."""
     rows = await tx.fetch(
         NEEDED_RUNS,
         place=place,
-        jobs=uuids([one.job_id for one in runs]),
-        nodes=texts([one.node_id for one in runs]),
-        runs=ints([one.run for one in runs]),
+        jobs=uuids([run.job_id for run in runs]),
+        nodes=texts([run.node_id for run in runs]),
+        runs=ints([run.run for run in runs]),
     )
-    return {RunName(*row) for row in rows}
+    return {ContainerRunId(*row) for row in rows}

@@ -1,4 +1,4 @@
-"""What a caller says of a container job, in the words of the API that this app takes over."""
+"""The request body of a container job, in the format of the API that this app replaces."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cograil.model.container_spec import ContainerBody, Part, Url, read_body
 
 
 class Callback(Part):
-    """Whom to tell of which events, and the key that signs them."""
+    """The URL for events, the events, and the signing key."""
 
     url: Url
     key: Annotated[str, Field(max_length=1024)] = ""
@@ -19,7 +19,7 @@ class Callback(Part):
 
 
 class ContainerRequest(ContainerBody):
-    """A container job: a container, what its caller calls it, and whom to tell."""
+    """A container job: a container, the caller's id, and a callback."""
 
     id: Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
     callback: Callback | None = None

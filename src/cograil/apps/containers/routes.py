@@ -1,6 +1,6 @@
-"""/v1/jobs: container jobs, in the words of the API that this app takes over.
+"""/v1/jobs: container jobs, in the format of the API that this app replaces.
 
-Every refusal is `{"error": ...}`; what cannot be understood is 400, whatever is wrong with it.
+Every error is `{"error": ...}`; an invalid request is always 400.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cograil import metrics, strict_json
 from cograil.apps.containers import jobs
-from cograil.apps.containers.jobs import Asked
+from cograil.apps.containers.jobs import ContainerCaller
 from cograil.apps.containers.metrics import count_end, counted
 from cograil.apps.containers.request import ContainerRequest, read_request
 from cograil.apps.containers.schemas import AcceptedContainer, ShownContainer, ShownContainers
@@ -42,7 +42,7 @@ containers = Router("containers", "/v1")
 
 
 class NewContainerJob(Body):
-    """What is posted."""
+    """The body of POST /v1/jobs."""
 
     request: ContainerRequest
 
@@ -59,13 +59,13 @@ class NewContainerJob(Body):
     request_model=ContainerRequest,
     response_model=AcceptedContainer,
     is_type_optional=True,
-    responses={202: "it will run", 409: "another one has this id"},
+    responses={202: "the container will run", 409: "another container job has this id"},
 )
 async def create_container_job(call: Call) -> Response:
     """Run a container."""
     request: ContainerRequest = call.body.request
     async with call.transaction("submit") as tx:
-        job_id = await jobs.make(tx, call.context.engine_context, request, _asked(call))
+        job_id = await jobs.make(tx, call.context.engine_context, request, _caller(call))
         await call.audit(tx, "submit", job_id, container_job=request.id)
     metrics.container_jobs.inc()
     return reply({"id": request.id, "status": "accepted"}, 202)
@@ -73,37 +73,37 @@ async def create_container_job(call: Call) -> Response:
 
 @containers.get("/jobs", "viewer", response_model=ShownContainers)
 async def list_container_jobs(call: Call) -> Response:
-    """List those that run or ended a short while ago."""
+    """List container jobs that run or ended recently."""
     async with call.transaction("show") as tx:
-        return reply({"jobs": await jobs.list_all(tx, _asked(call))})
+        return reply({"jobs": await jobs.list_all(tx, _caller(call))})
 
 
 @containers.get("/jobs/{id}", "viewer", response_model=ShownContainer)
 async def show_container_job(call: Call) -> Response:
-    """Show how one of them stands."""
+    """Show a container job."""
     async with call.transaction("show") as tx:
-        return reply(await jobs.show(tx, call.path["id"], _asked(call)))
+        return reply(await jobs.show(tx, call.path["id"], _caller(call)))
 
 
-@containers.delete("/jobs/{id}", "submitter", responses={204: "it is over, or will be soon"})
+@containers.delete("/jobs/{id}", "submitter", responses={204: "the job has ended, or will soon"})
 async def stop_container_job(call: Call) -> Response:
-    """Cancel one of them; one that has ended stays as it is."""
+    """Cancel a container job; one that has ended is unchanged."""
     async with call.transaction("cancel") as tx:
-        job_id, end = await jobs.stop(tx, call.context.engine_context, call.path["id"], _asked(call))
+        job_id, end = await jobs.stop(tx, call.context.engine_context, call.path["id"], _caller(call))
         if job_id is not None:
             await call.audit(tx, "cancel", job_id, container_job=call.path["id"])
     count_end(end)
     return Response(status_code=204)
 
 
-def _asked(call: Call) -> Asked:
+def _caller(call: Call) -> ContainerCaller:
     settings = call.context.settings.section(ContainerSettings)
     by, trace_parent = actor(call) or None, trace_parent_of(call)
-    return Asked(call.caller.tenant, by, settings.retention_seconds, trace_parent)
+    return ContainerCaller(call.caller.tenant, by, settings.retention_seconds, trace_parent)
 
 
-def answer(refusal: Refusal, request_id: str) -> Response:
-    """A refusal as callers of this API know it."""
+def render_error(refusal: Refusal, request_id: str) -> Response:
+    """The error response of this API."""
     status = 400 if refusal.status in UNREADABLE else refusal.status
     body = orjson.dumps({"error": refusal.detail})
     return Response(body, status, media_type="application/json", headers={**refusal.headers})
@@ -122,12 +122,12 @@ DESCRIBED = ApiDescription(
 )
 
 
-def container_door(instance: ApiContext) -> ASGIApp:
-    """The application that serves /v1/jobs, to the callers of this instance.
+def containers_app(instance: ApiContext) -> ASGIApp:
+    """The ASGI application of /v1/jobs.
 
-    Pages of any site may ask, where a key is needed to be answered: browsers send none by themselves.
+    Where keys are required, pages of any origin may call it (CORS): browsers do not send keys by themselves.
     """
-    door = Dispatcher(replace(instance), [containers], answer)
+    dispatcher = Dispatcher(replace(instance), [containers], render_error)
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         is_shared = scope["type"] == "http" and await instance.keys.has_keys()
@@ -140,16 +140,16 @@ def container_door(instance: ApiContext) -> ASGIApp:
                 message["headers"] += [(name.encode(), value.encode()) for name, value in SHARED.items()]
             await send(message)
 
-        await door(scope, receive, send_shared if is_shared else send)
+        await dispatcher(scope, receive, send_shared if is_shared else send)
 
     return counted(serve)
 
 
 def app_routes(instance: ApiContext) -> dict[str, ASGIApp]:
-    """The routes of this app, by the prefix of their paths."""
-    return {PREFIX: container_door(instance)}
+    """The applications of this app by path prefix."""
+    return {PREFIX: containers_app(instance)}
 
 
 def described() -> ApiDescription:
-    """These routes, for the reference."""
+    """The description of these routes, for the API reference."""
     return DESCRIBED

@@ -1,4 +1,4 @@
-"""What /v1/jobs answers, for its description."""
+"""The response schemas of /v1/jobs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing_extensions import TypedDict
 
 
 class AcceptedContainer(TypedDict):
-    """It will run."""
+    """An accepted container job."""
 
     id: str
     status: Literal["accepted"]
 
 
 class ShownContainer(TypedDict):
-    """How one stands; how it ended, once it has."""
+    """The status of a container job, with its exit once it has ended."""
 
     id: str
     status: Literal["accepted", "running", "completed", "failed", "cancelled"]
@@ -24,6 +24,6 @@ class ShownContainer(TypedDict):
 
 
 class ShownContainers(TypedDict):
-    """Those that are remembered, newest first."""
+    """Container jobs, newest first."""
 
     jobs: list[ShownContainer]

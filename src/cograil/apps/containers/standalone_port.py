@@ -1,6 +1,6 @@
-"""Container jobs on a port of their own, as clients of the service before this one know it.
+"""The API of container jobs on a port of its own, for existing clients.
 
-`/v1/jobs` at the root, and probes in its words: `/readyz` is 503 while nothing runs containers.
+`/v1/jobs` at the root, and its probes: `/readyz` is 503 while no runtime is available.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cograil.app_registry import PortContext
-from cograil.apps.containers.routes import PREFIX, container_door
+from cograil.apps.containers.routes import PREFIX, containers_app
 from cograil.model.readiness_check import OK
 
 Checks = Callable[[], Awaitable[Mapping[str, str]]]
@@ -20,12 +20,12 @@ HEALTHY, UNHEALTHY = "healthy", "unhealthy"
 
 
 def container_front(context: PortContext) -> ASGIApp:
-    """The application of this port. All checks of the process must be ok."""
-    door, checks = container_door(context.instance), context.checks
+    """The ASGI application of this port."""
+    api, checks = containers_app(context.instance), context.checks
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"].startswith(PREFIX):
-            await door(scope, receive, send)
+            await api(scope, receive, send)
         elif scope["path"] == "/livez":
             await JSONResponse({"status": HEALTHY})(scope, receive, send)
         elif scope["path"] == "/readyz":
@@ -37,7 +37,7 @@ def container_front(context: PortContext) -> ASGIApp:
 
 
 async def _readyz(request: Request, checks: Checks) -> JSONResponse:
-    """Something that is only degraded elsewhere, such as a missing engine, is all that matters here."""
+    """Ready only if every check is ok, also one that is merely `degraded` on the main port."""
     wrong = {name: state for name, state in (await checks()).items() if state != OK and name in DEPENDS_ON}
     status = UNHEALTHY if wrong else HEALTHY
     message = "; ".join(f"{name}: {state}" for name, state in wrong.items())

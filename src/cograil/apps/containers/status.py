@@ -1,4 +1,4 @@
-"""What a caller is told of a container job: follows from what is committed, and never goes back."""
+"""The status of a container job, derived from committed data; it never moves back."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ KILLED, NEVER_RAN = 137, -1
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The word for it, and how it ended, if it has; `kind` is a code for a bad end.
+    """A status word with the exit, if any; `kind` is the code of a failure.
 
-    `is_told`: its attempt told the event of its exit.
+    `is_told`: its attempt has published the exit event.
     """
 
     word: str
@@ -30,7 +30,7 @@ class Status:
 
 
 def status_of(job: ContainerJob) -> Status:
-    """How it stands. The end of the container decides, also while files are still put where they go."""
+    """The status of a job. The exit of the container decides, also while output files are still transferred."""
     if job.status is not None:
         return Status(job.status, job.exit_code, job.error, is_told=True)
     known = job.checkpoint if isinstance(job.checkpoint, dict) else {}
@@ -49,12 +49,12 @@ def status_of(job: ContainerJob) -> Status:
 
 
 def _message(error: Json) -> str:
-    """Of a job that failed without anybody knowing how its container ended."""
+    """The error of a failed job whose container exit is unknown."""
     return str(error.get("message") or error.get("code")) if isinstance(error, dict) else "it failed"
 
 
 def view_of(id: str, status: Status) -> dict[str, Json]:
-    """As the API shows it."""
+    """The API view of a container job."""
     view: dict[str, Json] = {"id": id, "status": status.word}
     if status.exit_code is not None:
         view["exitCode"] = status.exit_code

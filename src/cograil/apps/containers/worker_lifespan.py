@@ -1,4 +1,4 @@
-"""Containers beside a worker: what runs them, the handler, and the sweeper."""
+"""The containers app beside a worker: runtime, handler and sweeper."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from cograil.store.database import Database
 from cograil.worker.background_tasks import background
 
 log = structlog.get_logger("containers")
-LOOK_SECONDS = 5.0  # for what is not there yet
+LOOK_SECONDS = 5.0  # between two checks for a runtime
 
 
 @contextlib.asynccontextmanager
-async def running_containers(registry: Registry, db: Database, settings: Settings) -> AsyncIterator[None]:
-    """Run containers in this block, from when there is something that runs them."""
-    found, why = await choose_runtime(settings)
+async def containers_on_worker(registry: Registry, db: Database, settings: Settings) -> AsyncIterator[None]:
+    """Run containers in this block, once a runtime is available."""
+    runtime, why = await choose_runtime(settings)
     log.debug(why)  # `up` says it once, in its own line
-    sweeper = None if found is None else _open(found, registry, db, settings)
-    async with background("containers", _serve(found, sweeper, registry, db, settings)):
+    sweeper = None if runtime is None else _open(runtime, registry, db, settings)
+    async with background("containers", _serve(runtime, sweeper, registry, db, settings)):
         yield
 
 
 def _open(runtime: Runtime, registry: Registry, db: Database, settings: Settings) -> Sweeper:
-    """Let the worker of this registry run containers there; what sweeps after them."""
+    """Register the container handler with this worker; return the sweeper."""
     tools = make_container_tools(
         runtime, settings.section(ContainerSettings), settings.data_dir, PublicOnly(settings.outbound)
     )
-    register_container(registry, tools, _most_taken(settings))
+    register_container(registry, tools, _max_tasks(settings))
     return Sweeper(db, tools, settings.section(ContainerSettings))
 
 
-def _most_taken(settings: Settings) -> int:
-    """Tasks for containers that a worker takes: those that run, and as many whose files it fetches meanwhile.
+def _max_tasks(settings: Settings) -> int:
+    """The maximum of container tasks of a worker: those that run, and as many whose files are being fetched.
 
-    Or they would take all its slots only to wait there, and those of other workers would be empty. What ran
-    when a worker died is taken up though there is no place for more.
+    More would wait in its slots while other workers are idle. Containers of a lost worker are taken over even when all
+    slots are used.
     """
     at_a_time, slots = settings.section(ContainerSettings).concurrency, settings.worker.concurrency
     return max(at_a_time, slots // 4, min(2 * at_a_time, 3 * slots // 4))
@@ -60,9 +60,9 @@ async def _serve(
     db: Database,
     settings: Settings,
 ) -> None:
-    """Sweep until cancelled. Until there is something that runs containers, their tasks wait.
+    """Sweep until cancelled. Tasks wait until a runtime is available.
 
-    Jobs end without it, too: they are cancelled, or deleted.
+    Without one, jobs still end by cancelling or deletion, and are settled.
     """
     settles_at = 0.0
     while runtime is None:

@@ -1,19 +1,18 @@
 """Documents: drop a comic or a scan in a folder, get a searchable PDF.
 
-    core        identity and metrics: pure functions, and two small files
-    files       moves that never overwrite, writes that are whole or not there
-    layout      where everything is below the data directory, for each user
-    arrival     which files have arrived, and taking them
-    admission   what may come in, and as what
-    unpacking, rar_sums, prep, ocr, pulsing, stagelog    one document on its way to a PDF
-    handlers    the stages as nodes of the engine; `workflow` is the workflow
-    endings     where the files of a document are in the end
-    jobs        a document and its job, in one transaction
-    watcher     arrival, admission, duplicates and projections, again and again
-    duplicates  what came twice is held until somebody decides
-    projecting  state.json, jobs.json and metrics.json, rewritten from the state of the engine
-    services    PREP and OCR over HTTP; `remote` calls them
-    folder      the tick of the original, on files and these services alone
+    layout, folder_id            the directories of a folder, its id, and the lock of its database
+    atomic_files, safe_rename, locks    atomic writes, moves that never overwrite, file locks
+    core                         document identity, heartbeat age and counters
+    file_claims, admission, staged_files    from `in` to an admitted or refused file
+    archive_pages, prep, ocr, stage_heartbeat, stage_log    one document on its way to a PDF
+    workflow, handlers, jobs     the workflow, its handlers, and a document with its job in one transaction
+    finalize, cleanup            delivery of PDFs and inputs; removal of old work directories
+    duplicates                   files whose key exists are held until an operator decides
+    status_files                 state.json, jobs.json and metrics.json, rewritten from the database
+    watcher                      runs all of this in passes over the folders
+    services, service_client, service_results    PREP and OCR over HTTP
+    one_shot                     `cograil documents convert`
+    folder                       the tick API of the earlier program, without the engine
 
 Importing starts nothing.
 """

@@ -1,4 +1,4 @@
-"""What may come in: its size, what it is by its first bytes, and whether there is room for it."""
+"""Checks on incoming files: size, type by the first bytes, free disk space."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"II*\x00", b"MM\x00*", b"BM"
 
 
 class Kind(StrEnum):
-    """What a document comes as."""
+    """The type of an incoming document."""
 
     ARCHIVE = "archive"
     PDF = "pdf"
@@ -29,8 +29,8 @@ class Kind(StrEnum):
     FOLDER = "folder"
 
 
-class Refused(StrEnum):
-    """Why something goes to `error`."""
+class RefusalReason(StrEnum):
+    """Why a file is moved to `error`."""
 
     SIZE = "input_too_large"
     SIGNATURE = "invalid_signature"
@@ -39,23 +39,23 @@ class Refused(StrEnum):
 
 
 COUNTED_AS = {
-    Refused.SIZE: "input_rejected_size",
-    Refused.SIGNATURE: "input_rejected_signature",
-    Refused.IRREGULAR: "input_rejected_signature",
-    Refused.DISK: "disk_error",
+    RefusalReason.SIZE: "input_rejected_size",
+    RefusalReason.SIGNATURE: "input_rejected_signature",
+    RefusalReason.IRREGULAR: "input_rejected_signature",
+    RefusalReason.DISK: "disk_error",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why it is refused, in a word and in a sentence."""
+class InputRefusal:
+    """Why a file is refused: a code and a sentence."""
 
-    reason: Refused
+    reason: RefusalReason
     message: str
 
 
 def kind_of(path: Path) -> Kind | None:
-    """What this is, by its first bytes and not by its name; None for nothing that we take."""
+    """The type of this file by its first bytes, not by its name; None for an unsupported type."""
     if path.is_symlink():
         return None
     if path.is_dir():
@@ -70,31 +70,33 @@ def kind_of(path: Path) -> Kind | None:
     return Kind.IMAGE if is_webp or head.startswith(PICTURES) else None
 
 
-def refusal_of(path: Path, *, max_mb: int, name: str = "") -> Refusal | None:
-    """Why this may not come in by what it is; None when it may."""
+def refusal_of(path: Path, *, max_mb: int, name: str = "") -> InputRefusal | None:
+    """Why this file is refused for its size or type; None when it is accepted."""
     size = atomic_files.size_of(path)
     if size > max_mb * MIB:
-        return Refusal(Refused.SIZE, f"it has {size:,} bytes, and {max_mb} MB are allowed")
+        return InputRefusal(RefusalReason.SIZE, f"it has {size:,} bytes, and {max_mb} MB are allowed")
     kind = kind_of(path)
     if kind is None:
-        return Refusal(Refused.SIGNATURE, "it is neither a ZIP, a RAR, a PDF nor a picture")
+        return InputRefusal(RefusalReason.SIGNATURE, "it is neither a ZIP, a RAR, a PDF nor a picture")
     if Path(name or path.name).suffix.lower() in COMICS and kind is not Kind.ARCHIVE:
-        return Refusal(Refused.SIGNATURE, f"it is named like an archive, and is a {kind}")
+        return InputRefusal(RefusalReason.SIGNATURE, f"it is named like an archive, and is a {kind}")
     if kind is Kind.FOLDER and (odd := atomic_files.odd_below(path)):
-        shown = atomic_files.cleaned(odd.name)
-        return Refusal(Refused.IRREGULAR, f"it holds {shown!r}, neither a file, a directory nor a link")
+        odd_name = atomic_files.cleaned(odd.name)
+        return InputRefusal(
+            RefusalReason.IRREGULAR, f"it holds {odd_name!r}, neither a file, a directory nor a link"
+        )
     return None
 
 
-def has_room(path: Path, place: Path, factor: float) -> bool:
-    """Whether there is so many times its size left on the disk; where nobody knows, there is."""
+def has_disk_space(path: Path, directory: Path, factor: float) -> bool:
+    """Whether the disk has `factor` times the size of the file free; True where the disk does not say."""
     try:
-        return shutil.disk_usage(place).free >= atomic_files.size_of(path) * factor
+        return shutil.disk_usage(directory).free >= atomic_files.size_of(path) * factor
     except OSError:
         return True
 
 
 def nonce_of(name: str) -> str:
-    """The eight letters of a forced run, if this is the name of one."""
-    found = FORCED.search(Path(name).stem)
-    return found[1] if found else ""
+    """The eight-letter nonce in the name of a forced run; "" in any other name."""
+    match = FORCED.search(Path(name).stem)
+    return match[1] if match else ""

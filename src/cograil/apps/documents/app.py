@@ -25,7 +25,7 @@ def _require(settings: Settings) -> None:
 
 
 def _readiness(settings: Settings, has_worker: bool) -> Mapping[str, Check]:
-    """Without its tools, and the languages that were asked for, the folder only fills up."""
+    """A readiness check: without the tools and the configured languages no document is processed."""
 
     from cograil.plugins import DEGRADED, OK  # noqa: PLC0415
 

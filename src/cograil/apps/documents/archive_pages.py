@@ -1,7 +1,7 @@
-"""Taking the pages out of an archive of unknown origin.
+"""Extract the pages of an untrusted archive.
 
-No name of an archive becomes a path: pages are numbered files, and their names only say their order. So
-nothing can be written elsewhere; an archive that tries is refused all the same. What it holds is bounded.
+No name in the archive becomes a path: pages are written as numbered files, and names only give their order.
+So nothing can be written elsewhere; an archive that tries is refused all the same. The extracted size is bounded.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ JUNK_FOLDERS = frozenset({"__macosx"})
 ARCHIVES = ("zip", "rar", "rar5")
 UTF_8 = "UTF-8"
 BLOCK = 64 * 1024
-MAX_SKIPPED = 20  # that are told by name
+MAX_SKIPPED = 20  # reported by name
 PAGE_BOUNDS = ArchiveBounds(bytes=8 * 1024**3, entries=20_000, ratio=200, free_bytes=64 * 1024**2)
 
 
 @dataclass(slots=True)
 class ExtractedPages:
-    """The pages in their order, and what was left where it was."""
+    """The pages in their order, and the entries that were skipped."""
 
     pages: list[Path] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     bytes: int = 0
 
 
-def take_pages(archive: Path, into: Path, bounds: ArchiveBounds = PAGE_BOUNDS) -> ExtractedPages:
-    """Write the pictures of this archive to a directory; in their natural order.
+def extract_pages(archive: Path, into: Path, bounds: ArchiveBounds = PAGE_BOUNDS) -> ExtractedPages:
+    """Write the pictures of this archive to a directory, in natural order.
 
     Raises WorkspaceError for an archive that is damaged, encrypted, too large, or tries to get out.
     """
     import libarchive  # noqa: PLC0415  an extra, and a library in C
     from libarchive.exception import ArchiveError  # noqa: PLC0415
 
-    taken, named = ExtractedPages(), []
+    extracted, ordered = ExtractedPages(), []
     packed = archive.stat().st_size
     try:
         with (
@@ -55,28 +55,33 @@ def take_pages(archive: Path, into: Path, bounds: ArchiveBounds = PAGE_BOUNDS) -
         ):
             sums = sums_of(archive)
             for number, entry in enumerate(reader, 1):
-                wanted = next(sums, None)
+                expected = next(sums, None)
                 if number > bounds.entries:
                     raise WorkspaceError("archive_too_many_entries", "the archive holds too many entries")
                 name = _name_of(entry)
-                if not _is_page(entry, name, taken):
+                if not _is_page(entry, name, extracted):
                     continue
                 page = into / f"{number:06}{Path(name).suffix.lower()}"
-                written = _write(entry, page, taken, packed, bounds)
-                if wanted and wanted.crc is not None and wanted != written and wanted.size == written.size:
-                    raise WorkspaceError("archive_corrupt", f"{name[:80]!a} is not what was packed")
-                named.append((order_of(name), page))
+                written = _write(entry, page, extracted, packed, bounds)
+                if (
+                    expected
+                    and expected.crc is not None
+                    and expected != written
+                    and expected.size == written.size
+                ):
+                    raise WorkspaceError("archive_corrupt", f"{name[:80]!a} does not match its checksum")
+                ordered.append((order_of(name), page))
     except ArchiveError as error:
         raise WorkspaceError("archive_corrupt", f"the archive cannot be read: {error.msg}") from None
-    taken.pages = [page for _, page in sorted(named)]
-    return taken
+    extracted.pages = [page for _, page in sorted(ordered)]
+    return extracted
 
 
 @contextmanager
 def _any_letters() -> Iterator[None]:
-    """Let the library read names of all letters in this block: under LC_ALL=C it gives none for them."""
+    """Use a UTF-8 locale in this block: under LC_ALL=C libarchive returns no name for non-ASCII entries."""
     before = locale.setlocale(locale.LC_CTYPE)
-    with suppress(locale.Error):  # then what is not ASCII cannot be read here
+    with suppress(locale.Error):  # without such a locale, non-ASCII names cannot be read
         if locale.nl_langinfo(locale.CODESET) != UTF_8:
             locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
     try:
@@ -98,12 +103,12 @@ def _format(archive: Path) -> str:
 
 
 def _name_of(entry: Any) -> str:
-    """The entry's name, with slashes. Raises WorkspaceError for one that leads elsewhere.
+    """The entry's name, with slashes. Raises WorkspaceError for a name that leads out of the archive.
 
-    Packers of old write names in the letters of their country and do not say which: they only need an order.
+    Old packers use a local character set without naming it; cp437 is enough, since names only give the order.
     """
-    found = entry.pathname or ""
-    name = (found.decode("cp437") if isinstance(found, bytes) else found).replace("\\", "/")
+    raw_name = entry.pathname or ""
+    name = (raw_name.decode("cp437") if isinstance(raw_name, bytes) else raw_name).replace("\\", "/")
     if not name:
         raise WorkspaceError("archive_corrupt", "the archive holds an entry without a name")
     if name.startswith("/") or ".." in name.split("/") or re.match(r"[A-Za-z]:/", name):
@@ -112,42 +117,42 @@ def _name_of(entry: Any) -> str:
     return name
 
 
-def _is_page(entry: Any, name: str, taken: ExtractedPages) -> bool:
-    """Whether it is a picture of the document. Links, devices and what is hidden are not."""
+def _is_page(entry: Any, name: str, extracted: ExtractedPages) -> bool:
+    """Whether the entry is a page of the document. Links, devices and hidden files are not."""
     if entry.isdir:
         return False
     if entry.isreg and not entry.issym and not entry.islnk and is_picture(name):
         return True
-    if len(taken.skipped) < MAX_SKIPPED:
-        taken.skipped.append(ascii(name[:80]))
+    if len(extracted.skipped) < MAX_SKIPPED:
+        extracted.skipped.append(ascii(name[:80]))
     return False
 
 
 def is_picture(name: str) -> bool:
-    """Whether a file of this name is a page; not what systems leave behind."""
+    """Whether a file of this name is a page, and not metadata of an operating system."""
     *folders, last = name.lower().split("/")
     is_junk = last in JUNK or last.startswith("._") or not JUNK_FOLDERS.isdisjoint(folders)
     return not is_junk and Path(last).suffix in IMAGES
 
 
-def _write(entry: Any, page: Path, taken: ExtractedPages, packed: int, bounds: ArchiveBounds) -> Sum:
-    """Write it; what it came to."""
-    before, crc = taken.bytes, 0
+def _write(entry: Any, page: Path, extracted: ExtractedPages, packed: int, bounds: ArchiveBounds) -> Sum:
+    """Write the entry to `page`; return its size and checksum."""
+    bytes_before, crc = extracted.bytes, 0
     with page.open("xb") as file:
         for block in _blocks(entry):
-            taken.bytes += len(block)
-            is_bomb = taken.bytes > bounds.free_bytes and taken.bytes > packed * bounds.ratio
-            if taken.bytes > bounds.bytes or is_bomb:
+            extracted.bytes += len(block)
+            is_bomb = extracted.bytes > bounds.free_bytes and extracted.bytes > packed * bounds.ratio
+            if extracted.bytes > bounds.bytes or is_bomb:
                 raise WorkspaceError("archive_bomb", "the archive holds more than it may")
             crc = crc32(block, crc)
             file.write(block)
-    return Sum(taken.bytes - before, crc)
+    return Sum(extracted.bytes - bytes_before, crc)
 
 
 def _blocks(entry: Any) -> Iterator[bytes]:
-    """What is in this entry. Raises ArchiveError, also for a wrong checksum.
+    """The content of this entry. Raises ArchiveError, also for a wrong checksum.
 
-    The library only warns of that, and its own loop takes the number of the warning for a count of bytes.
+    libarchive only warns of that, and the loop of its binding takes the warning's number for a byte count.
     """
     from libarchive import ffi  # noqa: PLC0415
 
@@ -159,7 +164,7 @@ def _blocks(entry: Any) -> Iterator[bytes]:
 
 
 def order_of(name: str) -> list[tuple[list[tuple[int, int, str]], str]]:
-    """Sorts as people count: page2 before page10, folder by folder, capitals like others."""
+    """The natural sort key: page2 before page10, folder by folder, ignoring case."""
     return [(_natural(Path(step).stem), step) for step in name.split("/") if step not in ("", ".")]
 
 

@@ -1,7 +1,7 @@
-"""Files that are whole or not there, and moves that never overwrite, also from one file system to another.
+"""Atomic writes, and moves that never overwrite, also between file systems.
 
-Whoever dies in between leaves the old name, the new one, or for a copy both, and whoever comes next goes on
-from there. Every step passes a point at which tests kill.
+A process that dies in between leaves the old name, the new one, or (for a copy) both; the next process continues
+from there. Every step passes a fault-injection point.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from cograil.apps.documents.safe_rename import rename as _rename
 CHUNK = 1024 * 1024
 MAX_JSON = 16 * 1024 * 1024
 HIDDEN = ".cograil-"
-GONE = f"{HIDDEN}gone-"  # what is elsewhere already, and only has to be removed
+GONE = f"{HIDDEN}gone-"  # already copied elsewhere; only to be removed
 MAX_NAME = 255
 MAX_INPUT = 200  # of a document: it gets longer in staging and in hold
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write this file, whole; its directory is made."""
+    """Write this file atomically; its directory is created."""
     write_bytes(path, json.dumps(value, ensure_ascii=False, indent=2).encode(errors="replace") + b"\n")
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write this file, whole: readers see what was there before, or all of it."""
+    """Write this file atomically: readers see the previous content or all of the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     hidden = path.with_name(hidden_name())
     try:
@@ -49,27 +49,27 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise
 
 
-def read_json(path: Path, most: int = MAX_JSON) -> Any:
-    """What is in this file; None when it is not there, no JSON, or nothing that anybody should read."""
+def read_json(path: Path, max_bytes: int = MAX_JSON) -> Any:
+    """The content of this file; None when it is missing, not JSON, too large, or not a regular file."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None
-            content = file.read(most + 1)
-        return json.loads(content) if len(content) <= most else None
+            content = file.read(max_bytes + 1)
+        return json.loads(content) if len(content) <= max_bytes else None
     except (OSError, ValueError, RecursionError):
         return None
 
 
 def hidden_name() -> str:
-    """A name that nobody else gives, and that no watcher takes."""
+    """A unique name that watchers ignore."""
     return f"{HIDDEN}{secrets.token_hex(8)}"
 
 
 def move(source: Path, target: Path, what: str = "move", *, may_copy: bool = True) -> None:
-    """Move a file or directory to a name that is free. Raises FileExistsError when it is not.
+    """Move a file or directory to a free name. Raises FileExistsError when the name is taken.
 
-    From another file system it is copied first, and appears whole; if it may not be, that raises EXDEV.
+    From another file system it is copied first and appears whole; without `may_copy` that raises EXDEV.
     """
     fault_injection.point(f"documents.{what}.before")
     try:
@@ -82,18 +82,18 @@ def move(source: Path, target: Path, what: str = "move", *, may_copy: bool = Tru
 
 
 def move_to_free(source: Path, target: Path, what: str = "move") -> Path:
-    """Move it to this name, or to one like it that is free; where it is now."""
-    for place in names_like(target):
+    """Move it to this name or, if that is taken, to a numbered one; return its new path."""
+    for candidate in names_like(target):
         try:
-            move(source, place, what)
+            move(source, candidate, what)
         except FileExistsError:
             continue
-        return place
+        return candidate
     raise AssertionError("there is always another name")
 
 
 def finish_move(source: Path, target: Path, what: str = "move") -> None:
-    """Move it, or end what somebody began who died: the target is this file already, or becomes it.
+    """Move it, or complete a move that a crash interrupted: the target is this file already, or becomes it.
 
     Raises FileExistsError when the target is another file.
     """
@@ -118,7 +118,7 @@ def names_like(target: Path) -> Iterator[Path]:
 
 
 def _move_across(source: Path, target: Path, what: str) -> None:
-    """Copy, then remove. The same bytes under the target's name are those of one who died in between."""
+    """Copy, then remove. A target with the same bytes was left by a process that died in between."""
     if os.path.lexists(target) and not is_reserved(target):
         if not (_has_content(source) and _has_content(target)) or hash_of(source) != hash_of(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
@@ -136,9 +136,9 @@ def _move_across(source: Path, target: Path, what: str) -> None:
 
 
 def _part_with(source: Path, what: str) -> None:
-    """Remove what is elsewhere now, in one step: half a directory would be another one for who comes next.
+    """Remove the copied source in one step: a half-removed directory would look like another input.
 
-    What cannot be removed is out of the way; whoever sweeps tries again.
+    A source that cannot be removed is renamed out of the way; the next cleanup tries again.
     """
     if not stat.S_ISDIR(source.lstat().st_mode):
         remove(source)
@@ -151,13 +151,13 @@ def _part_with(source: Path, what: str) -> None:
 
 
 def _has_content(path: Path) -> bool:
-    """Whether it can be read to its end: a file or a directory, and no link to one."""
+    """Whether this is a regular file or a directory, not a link to one."""
     kind = path.lstat().st_mode
     return stat.S_ISREG(kind) or stat.S_ISDIR(kind)
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy a file or a directory, links as links; what is written is on the disk. Nothing else is opened."""
+    """Copy a file or a directory, links as links, and sync it to disk. Special files are not opened."""
     if stat.S_ISDIR(source.lstat().st_mode):
         shutil.copytree(source, target, symlinks=True, copy_function=_copy_one)
     else:
@@ -165,9 +165,9 @@ def copy(source: Path, target: Path) -> None:
 
 
 def _copy_one(source: Path | str, target: Path | str) -> None:
-    found = os.lstat(source)
-    if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
-        os.mknod(target, found.st_mode, found.st_rdev)
+    info = os.lstat(source)
+    if not (stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)):
+        os.mknod(target, info.st_mode, info.st_rdev)
         return
     shutil.copy2(source, target, follow_symlinks=False)
     if not os.path.islink(target):
@@ -175,7 +175,7 @@ def _copy_one(source: Path | str, target: Path | str) -> None:
 
 
 def copy_whole(source: Path, target: Path, what: str = "copy") -> None:
-    """Copy a file to a free name, whole. Raises FileExistsError when there is one already."""
+    """Copy a file to a free name atomically. Raises FileExistsError when the name is taken."""
     hidden = target.with_name(hidden_name())
     try:
         copy(source, hidden)
@@ -185,7 +185,7 @@ def copy_whole(source: Path, target: Path, what: str = "copy") -> None:
 
 
 def sync(path: Path) -> None:
-    """Have it on the disk."""
+    """Sync this file to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -194,7 +194,7 @@ def sync(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove it, whatever it is, if it is there."""
+    """Remove a file, link or directory, if it exists."""
     try:
         path.unlink(missing_ok=True)
     except (IsADirectoryError, PermissionError):
@@ -203,15 +203,15 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
 
 
-def remove_left(room: Path, *patterns: str) -> None:
-    """Remove what tries that died left in a room. One that still runs was given up, and may fail of it."""
-    for left in [path for pattern in patterns for path in room.glob(pattern)]:
+def remove_left(work_dir: Path, *patterns: str) -> None:
+    """Remove the leftovers of failed attempts. An abandoned attempt that still runs may fail of that."""
+    for leftover in [path for pattern in patterns for path in work_dir.glob(pattern)]:
         with contextlib.suppress(OSError):
-            remove(left)
+            remove(leftover)
 
 
 def remove_if_empty(path: Path) -> None:
-    """Remove a directory in which nothing is left."""
+    """Remove a directory if it is empty."""
     with contextlib.suppress(OSError):
         path.rmdir()
 
@@ -219,7 +219,10 @@ def remove_if_empty(path: Path) -> None:
 def hash_of(path: Path) -> str:
     """SHA-256 of a file; of a directory, of the lines `path sha256` of its files, sorted."""
     if path.is_dir():
-        lines = sorted(f"{one.relative_to(path).as_posix()} {hash_of(one)}" for one in files_below(path))
+        lines = sorted(
+            f"{file_path.relative_to(path).as_posix()} {hash_of(file_path)}"
+            for file_path in files_below(path)
+        )
         return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
     with open(path, "rb") as file:
         digest = hashlib.sha256()
@@ -229,63 +232,63 @@ def hash_of(path: Path) -> str:
 
 
 def size_of(path: Path) -> int:
-    """How many bytes a file has, or all files of a directory; of a link, the link."""
-    found = path.lstat()
-    if stat.S_ISDIR(found.st_mode):
-        return sum(one.lstat().st_size for one in files_below(path))
-    return found.st_size
+    """The size in bytes of a file, of all files of a directory, or of a link itself."""
+    info = path.lstat()
+    if stat.S_ISDIR(info.st_mode):
+        return sum(path_below.lstat().st_size for path_below in files_below(path))
+    return info.st_size
 
 
 def files_below(directory: Path) -> list[Path]:
-    """The regular files in a directory and those in it; links are not followed."""
-    found = []
-    for place, names, files in os.walk(directory):
+    """The regular files in a directory and its subdirectories; links are not followed."""
+    paths = []
+    for parent, names, files in os.walk(directory):
         names.sort()
-        found += [Path(place, name) for name in sorted(files)]
-    return [path for path in found if stat.S_ISREG(path.lstat().st_mode)]
+        paths += [Path(parent, name) for name in sorted(files)]
+    return [path for path in paths if stat.S_ISREG(path.lstat().st_mode)]
 
 
 def odd_below(directory: Path) -> Path | None:
-    """What in a directory is neither a file, a directory nor a link, if there is such a thing."""
-    for place, _, found in os.walk(directory):
-        for name in found:
-            kind = os.lstat(os.path.join(place, name)).st_mode
+    """The first special file (not a file, directory or link) in a directory; None without one."""
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            kind = os.lstat(os.path.join(parent, name)).st_mode
             if not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
-                return Path(place, name)
+                return Path(parent, name)
     return None
 
 
 def require_readable(path: Path) -> None:
-    """Raises PermissionError for a directory in which something cannot be read; links are not followed."""
-    for place, names, found in os.walk(path) if stat.S_ISDIR(path.lstat().st_mode) else ():
-        for one in (Path(place, name) for name in ("", *names, *found)):
-            kind = one.lstat().st_mode
+    """Raise PermissionError for a directory with an unreadable entry; links are not followed."""
+    for parent, directories, files in os.walk(path) if stat.S_ISDIR(path.lstat().st_mode) else ():
+        for entry in (Path(parent, name) for name in ("", *directories, *files)):
+            kind = entry.lstat().st_mode
             needed = os.R_OK | os.X_OK if stat.S_ISDIR(kind) else os.R_OK
-            if (stat.S_ISDIR(kind) or stat.S_ISREG(kind)) and not os.access(one, needed):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(one))
+            if (stat.S_ISDIR(kind) or stat.S_ISREG(kind)) and not os.access(entry, needed):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(entry))
 
 
 def cleaned(name: str) -> str:
-    """A name that can be stored and shown: what cannot be printed is an underscore."""
-    shown = "".join(letter if letter.isprintable() else "_" for letter in name)
-    shown = shown.encode(errors="replace").decode().replace("/", "_")
-    return shown.lstrip(".") or "_"
+    """A printable name: every unprintable character becomes an underscore."""
+    printable = "".join(letter if letter.isprintable() else "_" for letter in name)
+    printable = printable.encode(errors="replace").decode().replace("/", "_")
+    return printable.lstrip(".") or "_"
 
 
-def fitted(text: str, most: int) -> str:
-    """As much of it as fits into so many bytes."""
-    return text.encode()[: max(most, 1)].decode(errors="ignore")
+def fitted(text: str, max_bytes: int) -> str:
+    """The longest prefix of this text that fits into `max_bytes` bytes."""
+    return text.encode()[: max(max_bytes, 1)].decode(errors="ignore")
 
 
-def fitted_name(name: str, most: int) -> str:
-    """The name, its stem cut so that it fits into so many bytes."""
+def fitted_name(name: str, max_bytes: int) -> str:
+    """The name, its stem cut so that it fits into `max_bytes` bytes."""
     stem, ending = os.path.splitext(name)
     ending = fitted(ending, 16) if ending else ""
-    return fitted(stem, most - len(ending.encode())) + ending
+    return fitted(stem, max_bytes - len(ending.encode())) + ending
 
 
 def replace(source: Path, target: Path, what: str = "replace") -> None:
-    """Give a file that was just written its name; what had it before is gone."""
+    """Rename a file that was just written, replacing the target."""
     fault_injection.point(f"documents.{what}.before")
     os.replace(source, target)
     fault_injection.point(f"documents.{what}.after")

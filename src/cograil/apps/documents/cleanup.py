@@ -1,4 +1,4 @@
-"""The janitor: work directories that nobody needs any more. One with an input in it is never removed."""
+"""Remove work directories that are no longer needed. One with an input in it is never removed."""
 
 from __future__ import annotations
 
@@ -6,72 +6,76 @@ import contextlib
 import time
 from pathlib import Path
 
-from cograil.apps.documents import atomic_files, duplicates, file_claiming
-from cograil.apps.documents.jobs import needed_rooms
+from cograil.apps.documents import atomic_files, duplicates, file_claims
+from cograil.apps.documents.jobs import needed_work_dirs
 from cograil.apps.documents.layout import IS_KEY, Folder, is_artifact
 from cograil.apps.documents.safe_rename import is_reserved
 from cograil.store.database import Database
 
 DAY = 86_400.0
-HALF_WRITTEN = f"{atomic_files.HIDDEN}{'[0-9a-f]' * 16}"  # where hidden names of ours stay: marks and claims
+HALF_WRITTEN = f"{atomic_files.HIDDEN}{'[0-9a-f]' * 16}"  # our hidden names that stay: marks and claims
 
 
-async def tidy(db: Database, folder: Folder, place: str, keep_days: float) -> list[str]:
-    """Remove the work directories of documents that were done so many days ago; their keys."""
-    old = [room.name for room in rooms(folder) if is_old(room, keep_days) and is_spent(room)]
-    if not old:
+async def tidy(db: Database, folder: Folder, folder_id: str, keep_days: float) -> list[str]:
+    """Remove the work directories of documents that ended `keep_days` ago; return their keys."""
+    old_keys = [
+        work_dir.name for work_dir in work_dirs(folder) if is_old(work_dir, keep_days) and is_spent(work_dir)
+    ]
+    if not old_keys:
         return []
     async with db.single("documents_tidy") as tx:
-        needed = await needed_rooms(tx, place, old, keep_days * DAY)
-    gone = [key for key in old if key not in needed]
-    for key in gone:
-        with contextlib.suppress(FileNotFoundError):  # another janitor is at it
-            atomic_files.remove(folder.room(key))
-    return gone
+        needed = await needed_work_dirs(tx, folder_id, old_keys, keep_days * DAY)
+    removable = [key for key in old_keys if key not in needed]
+    for key in removable:
+        with contextlib.suppress(FileNotFoundError):  # another watcher removes it at the same time
+            atomic_files.remove(folder.work_dir(key))
+    return removable
 
 
-def rooms(folder: Folder) -> list[Path]:
-    """The work directories of documents; what begins with an underscore is something else."""
+def work_dirs(folder: Folder) -> list[Path]:
+    """The work directories of documents; names with a leading underscore are not."""
     with contextlib.suppress(FileNotFoundError):
-        return [room for room in folder.work.iterdir() if IS_KEY(room.name) and room.is_dir()]
+        return [work_dir for work_dir in folder.work.iterdir() if IS_KEY(work_dir.name) and work_dir.is_dir()]
     return []
 
 
-def is_old(room: Path, days: float) -> bool:
+def is_old(work_dir: Path, days: float) -> bool:
     with contextlib.suppress(FileNotFoundError):
-        return time.time() - room.stat().st_mtime >= days * DAY
+        return time.time() - work_dir.stat().st_mtime >= days * DAY
     return False
 
 
-def is_spent(room: Path) -> bool:
-    """Whether nothing is in it but what was made of an input."""
+def is_spent(work_dir: Path) -> bool:
+    """Whether the directory holds only artifacts, and no input."""
     with contextlib.suppress(FileNotFoundError):
-        return all(is_artifact(one.name) for one in room.iterdir())
+        return all(is_artifact(entry.name) for entry in work_dir.iterdir())
     return False
 
 
 def sweep_hidden(folder: Folder) -> None:
-    """Remove what whoever died left half-written a day ago, and places in which nothing is held.
+    """Remove half-written files that are a day old, and empty directories of held files.
 
-    What he was about to remove goes at once.
+    Files that were already marked for removal are removed at once.
     """
     held = [folder.held / key for key in duplicates.held_keys(folder)]
     written = (folder.staging, folder.out, folder.archive, folder.error, folder.index)
-    places = (*written, folder.reports, folder.rejections, *held)
-    left = [path for place in places for path in place.glob(f"{atomic_files.HIDDEN}*")]
-    left += [path for place in (folder.root, folder.arrivals) for path in place.glob(HALF_WRITTEN)]
-    for path in (*left, *_reserved(folder)):
+    directories = (*written, folder.reports, folder.rejections, *held)
+    leftovers = [path for directory in directories for path in directory.glob(f"{atomic_files.HIDDEN}*")]
+    leftovers += [
+        path for directory in (folder.root, folder.arrivals) for path in directory.glob(HALF_WRITTEN)
+    ]
+    for path in (*leftovers, *_reserved(folder)):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - path.lstat().st_ctime > DAY:
                 atomic_files.remove(path)
-    for place in (folder.arrivals, folder.staging, *held, *rooms(folder)):
-        atomic_files.remove_left(place, f"{atomic_files.GONE}*")
-    for place in held:
-        atomic_files.remove_if_empty(place)
+    for directory in (folder.arrivals, folder.staging, *held, *work_dirs(folder)):
+        atomic_files.remove_left(directory, f"{atomic_files.GONE}*")
+    for directory in held:
+        atomic_files.remove_if_empty(directory)
 
 
 def _reserved(folder: Folder) -> list[Path]:
-    """Names in staging for which nothing came."""
+    """Names in staging that were reserved and never filled."""
     with contextlib.suppress(FileNotFoundError):
-        return [path for path in file_claiming.waiting(folder) if is_reserved(path)]
+        return [path for path in file_claims.waiting(folder) if is_reserved(path)]
     return []

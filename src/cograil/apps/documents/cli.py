@@ -1,4 +1,4 @@
-"""Commands about documents: watch a folder, convert some files, run the services, decide on duplicates."""
+"""The `cograil documents` commands: watch a folder, convert files, run the services, decide on duplicates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cograil.settings import Settings
 
 ENGINE_DIR = ".cograil"
 APP = "documents"
-BARE_PARTS = (APP,)  # these commands also read DATA_DIR, OCR_LANG, ... as the original does
+BARE_PARTS = (APP,)  # these commands also read DATA_DIR, OCR_LANG, ...
 MIN_KEY = 12
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -58,9 +58,9 @@ def documents() -> None:
 @click.option("-l", "--lang", help="The languages of the text, as tesseract calls them. [fra+eng]")
 @json_option
 def convert(sources: tuple[Path, ...], target: Path, lang: str | None, as_json: bool) -> int:
-    """Convert comics, PDFs, pictures and folders of pictures to searchable PDFs in DIR, and end.
+    """Convert comics, PDFs, pictures and folders of pictures to searchable PDFs in DIR.
 
-    Nothing is overwritten and the originals stay. Exits 1 when one of them failed.
+    Nothing is overwritten and the originals stay. Exits 1 when a file failed.
 
     \b
     Examples:
@@ -71,26 +71,28 @@ def convert(sources: tuple[Path, ...], target: Path, lang: str | None, as_json: 
 
     settings = read_settings({"documents.ocr_lang": lang}, BARE_PARTS)
     require_tools(settings.section(DocumentSettings).model_copy(update={"prep_url": None, "ocr_url": None}))
-    from cograil.apps.documents.file_claiming import held  # noqa: PLC0415
-    from cograil.apps.documents.one_shot import ROOM, remove_left_rooms  # noqa: PLC0415
+    from cograil.apps.documents.file_claims import locked  # noqa: PLC0415
+    from cograil.apps.documents.one_shot import CONVERSION_PREFIX, remove_abandoned_dirs  # noqa: PLC0415
 
     for source in sources:
         if not source.exists():
-            raise UsageError(f"there is no {source}")
+            raise UsageError(f"{source} does not exist")
     try:
         target.mkdir(parents=True, exist_ok=True)
-        remove_left_rooms(target)
-        room = tempfile.TemporaryDirectory(prefix=ROOM, dir=target.absolute())
+        remove_abandoned_dirs(target)
+        conversion_dir = tempfile.TemporaryDirectory(prefix=CONVERSION_PREFIX, dir=target.absolute())
     except OSError as error:
         raise UsageError(f"{target} cannot be written to: {error.strerror or error}") from error
-    with room as place, held(Path(place)), logs.service_name("convert"):
+    with conversion_dir as path, locked(Path(path)), logs.service_name("convert"):
         try:
-            return run_async(_convert(settings, list(sources), target, Path(place), as_json))
-        except asyncio.CancelledError:  # by a signal: nothing half-done is left, as after Ctrl-C
+            return run_async(_convert(settings, list(sources), target, Path(path), as_json))
+        except asyncio.CancelledError:  # by a signal: temporary files are removed, as after Ctrl-C
             raise click.Abort from None
 
 
-async def _convert(settings: Settings, sources: list[Path], target: Path, room: Path, as_json: bool) -> int:
+async def _convert(
+    settings: Settings, sources: list[Path], target: Path, conversion_dir: Path, as_json: bool
+) -> int:
     from cograil.apps.documents.layout import Folder  # noqa: PLC0415
     from cograil.apps.documents.one_shot import Conversion, Item  # noqa: PLC0415  an extra
 
@@ -99,32 +101,34 @@ async def _convert(settings: Settings, sources: list[Path], target: Path, room: 
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     items = [Item(source, number) for number, source in enumerate(sources, 1)]
-    conversion = Conversion(Folder(room), target, items, settings.section(DocumentSettings).max_input_size_mb)
+    conversion = Conversion(
+        Folder(conversion_dir), target, items, settings.section(DocumentSettings).max_input_size_mb
+    )
     conversion.bring_in()
     if all(item.is_over for item in items):
         return _show_items(items, as_json)
     with tempfile.TemporaryDirectory(prefix="cograil-convert-") as engine:
-        own = _for_one_run(settings, room, Path(engine), len(items))
+        own = _for_one_run(settings, conversion_dir, Path(engine), len(items))
         async with private_instance(own) as db:
             with _bars(items, is_quiet=as_json) as show:
                 await conversion.follow(db, show)
     return _show_items(items, as_json)
 
 
-def _for_one_run(settings: Settings, room: Path, engine: Path, count: int) -> Settings:
-    """The same settings for a folder and an engine of our own; nothing waits for its turn to be prepared.
+def _for_one_run(settings: Settings, conversion_dir: Path, engine: Path, count: int) -> Settings:
+    """The settings with a temporary folder and engine, and without limits on documents in flight.
 
-    In a database that others use, their workers would be given what only this folder has. Services see
-    another folder, so nobody but us can do it.
+    In a shared database other workers could claim jobs on files that only this machine has; services see
+    another folder. So both are left out.
     """
     changed = {
-        "data_dir": room.absolute(),
+        "data_dir": conversion_dir.absolute(),
         "prep_url": None,
         "ocr_url": None,
         "poll_interval_ms": 100,
         "max_jobs_in_flight": max(count, 1),
         "keep_work_dir_days": 1.0,
-        "quiet_seconds": 0.0,  # all is there before anybody looks
+        "quiet_seconds": 0.0,  # all files are complete before the watcher starts
     }
     return settings.model_copy(
         update={
@@ -137,7 +141,7 @@ def _for_one_run(settings: Settings, room: Path, engine: Path, count: int) -> Se
 
 
 class _bars:
-    """A bar of pages for each file; on a terminal only."""
+    """A progress bar for each file; on a terminal only."""
 
     def __init__(self, items: list[Any], *, is_quiet: bool) -> None:
         columns = (
@@ -200,7 +204,7 @@ place_options = click.option(
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help="Also serve the API of the original at the root of this port, such as 18083; 0: a free one.",
+    help="Also serve the documents API at the root of this port, such as 18083; 0: a free one.",
 )
 @place_options
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="What to log.")
@@ -215,8 +219,8 @@ def watch(
 ) -> None:
     """Watch a folder: what is dropped in its `in` becomes a searchable PDF in its `out`.
 
-    Runs everything that this needs until Ctrl-C or SIGTERM, and goes on where it was when started again.
-    Where an instance runs on the data directory already, this is one more watcher and worker of it.
+    Runs a complete instance until Ctrl-C or SIGTERM, and continues where it stopped when started again.
+    If an instance already runs on the data directory, this adds one more watcher and worker to it.
 
     \b
     Examples:
@@ -232,9 +236,9 @@ def watch(
     assert folder is not None
     is_given = settings.origin_of("data_dir") != "default" or bool(settings.database.url)
     own = settings.model_copy(update={"data_dir": settings.data_dir if is_given else folder / ENGINE_DIR})
-    require_apps(settings)  # before a folder is made that nobody would watch
+    require_apps(settings)  # before the folder is created
     _make_folder(folder)
-    with logs.service_name("orchestrator"):  # as the original calls it
+    with logs.service_name("orchestrator"):  # the name in existing log filters
         if not own.database.url and is_held(own.data_dir) and not is_held_briefly(own.data_dir):
             _watch_beside(own, port)
         else:
@@ -242,12 +246,12 @@ def watch(
 
 
 def front_of(port: int | None) -> tuple[str, int] | None:
-    """What is served on a port of its own."""
+    """The front app and port of the documents API; None without `--port`."""
     return None if port is None else ("documents", port)
 
 
 def _pages_port(settings: Settings) -> int:
-    """The usual port if it is free, so that the pages are where people look for them; else any."""
+    """The default port for the pages if it is free; otherwise 0, any port."""
     if settings.origin_of("port") != "default":
         return settings.port
     with socket.socket() as probe:
@@ -260,7 +264,7 @@ def _pages_port(settings: Settings) -> int:
 
 
 def _watch_beside(settings: Settings, port: int | None) -> None:
-    """Watch and work on the instance that runs on this data directory."""
+    """Add a watcher and worker to the instance that runs on this data directory."""
     from cograil.processes.standalone import worker  # noqa: PLC0415
 
     say(f"an instance runs on {settings.data_dir}: this is one more watcher and worker of it")
@@ -270,7 +274,7 @@ def _watch_beside(settings: Settings, port: int | None) -> None:
 
 
 def _make_folder(root: Path) -> None:
-    """Before anything is up, so that files can be dropped at once. Raises UsageError."""
+    """Create the folder before the instance starts, so that files can be dropped at once. Raises UsageError."""
     from cograil.apps.documents.layout import Folder  # noqa: PLC0415
 
     try:
@@ -303,8 +307,8 @@ def _service_options(port: int) -> Callable[[Command], Command]:
 def prep(data: Path | None, host: str, port: int, is_json: bool) -> None:
     """Run the PREP service: archives, PDFs and pictures become a raw PDF.
 
-    A watcher uses it when PREP_URL names it. Both need the same data directory, under the same path. It asks
-    nobody for a key: keep it on a network of your own.
+    A watcher uses it when PREP_URL names it. Both need the same data directory, under the same path. It has no
+    authentication: keep it on a private network.
 
     \b
     Examples:
@@ -318,8 +322,8 @@ def prep(data: Path | None, host: str, port: int, is_json: bool) -> None:
 def ocr(data: Path | None, host: str, port: int, is_json: bool) -> None:
     """Run the OCR service: a raw PDF becomes a searchable one.
 
-    A watcher uses it when OCR_URL names it. Both need the same data directory, under the same path. It asks
-    nobody for a key: keep it on a network of your own.
+    A watcher uses it when OCR_URL names it. Both need the same data directory, under the same path. It has no
+    authentication: keep it on a private network.
 
     \b
     Examples:
@@ -333,7 +337,7 @@ def _serve_stage(kind: Any, data: Path | None, host: str, port: int, is_json: bo
     from cograil.apps.documents.services import serve  # noqa: PLC0415
 
     settings = _settings(data, **{"log.format": "json" if is_json else None})
-    other = {"prep": "ocr_url", "ocr": "prep_url"}[kind]  # whose tools are not needed here
+    other = {"prep": "ocr_url", "ocr": "prep_url"}[kind]  # its tools are not needed here
     require_tools(
         settings.section(DocumentSettings).model_copy(
             update={"prep_url": None, "ocr_url": None} | {other: "-"}
@@ -346,46 +350,46 @@ def _serve_stage(kind: Any, data: Path | None, host: str, port: int, is_json: bo
 
 @documents.command("list")
 @data_option
-@click.option("--user", default="", help="Those of this user.")
+@click.option("--user", default="", help="Documents of this user; default: the common folder.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most this many.")
 @json_option
 def list_all(data: Path | None, user: str, limit: int, as_json: bool) -> None:
     """List the documents of a folder, the last changed first, and the files that are ignored in `in`.
 
-    Reads what the watcher last wrote to `index/jobs.json`; it need not run.
+    Reads `index/jobs.json`, which the watcher writes; the watcher need not run.
 
     \b
     Examples:
       cograil documents list --data ./comics
       cograil documents list --data ./comics --json
     """
-    from cograil.apps.documents import file_claiming  # noqa: PLC0415
+    from cograil.apps.documents import file_claims  # noqa: PLC0415
     from cograil.apps.documents.status_files import indexed  # noqa: PLC0415
 
     folder = _folder(data, user)
-    found = indexed(folder)[:limit]
+    entries = indexed(folder)[:limit]
     if as_json:
-        write_json(found)
+        write_json(entries)
         return
     rows = table("FILE", "STATE", "PDF", "CHANGED")
-    for one in found:
-        said = f"{one['state']}: {one['message']}" if one["message"] else one["state"]
+    for entry in entries:
+        state = f"{entry['state']}: {entry['message']}" if entry["message"] else entry["state"]
         rows.add_row(
-            plain(one["inputName"]), plain(said), plain(one["outPdf"] or ""), plain(one["updatedAt"])
+            plain(entry["inputName"]), plain(state), plain(entry["outPdf"] or ""), plain(entry["updatedAt"])
         )
     to_stdout().print(rows)
-    if not found:
+    if not entries:
         say(f"no document was taken from {folder.arrivals} yet")
-    for name in sorted(file_claiming.ignored(folder)):
-        warn(f"{plain(name).plain} in {folder.arrivals} is ignored: {file_claiming.WHY_IGNORED}")
+    for name in sorted(file_claims.ignored(folder)):
+        warn(f"{plain(name).plain} in {folder.arrivals} is ignored: {file_claims.WHY_IGNORED}")
 
 
 @documents.command()
 @data_option
-@click.option("--user", default="", help="Those of this user.")
+@click.option("--user", default="", help="Documents of this user; default: the common folder.")
 @json_option
 def duplicates(data: Path | None, user: str, as_json: bool) -> None:
-    """List what came before and is held until somebody decides.
+    """List duplicates that are held until somebody decides.
 
     \b
     Examples:
@@ -393,38 +397,38 @@ def duplicates(data: Path | None, user: str, as_json: bool) -> None:
     """
     from cograil.apps.documents.routes import held_of  # noqa: PLC0415
 
-    found = held_of(_folder(data, user))
+    groups = held_of(_folder(data, user))
     if as_json:
-        write_json(found)
+        write_json(groups)
         return
     rows = table("KEY", "FILE", "STATUS")
-    for one in found:
-        status = one["status"].get("reason") or one["status"].get("state", "")
-        key = _short(one["jobKey"], [other["jobKey"] for other in found])
-        for held in one["held"]:
-            rows.add_row(plain(key), plain(held["file"]), plain(held["decision"] or status))
+    for group in groups:
+        status = group["status"].get("reason") or group["status"].get("state", "")
+        key = _short(group["jobKey"], [other["jobKey"] for other in groups])
+        for file in group["held"]:
+            rows.add_row(plain(key), plain(file["file"]), plain(file["decision"] or status))
     to_stdout().print(rows)
-    if not found:
+    if not groups:
         say("nothing is held")
 
 
 def _short(key: str, keys: list[str]) -> str:
-    """The beginning of this key that no other has; all of it where a forced run begins like it."""
+    """The shortest unique prefix of this key; the whole key if another key begins with it."""
     lengths = range(MIN_KEY, len(key))
-    return next((key[:n] for n in lengths if sum(one.startswith(key[:n]) for one in keys) == 1), key)
+    return next((key[:n] for n in lengths if sum(other.startswith(key[:n]) for other in keys) == 1), key)
 
 
 @documents.command()
 @click.argument("key")
 @click.argument("action", type=click.Choice(["use-existing", "discard", "force"]))
 @data_option
-@click.option("--user", default="", help="Of this user.")
+@click.option("--user", default="", help="Files of this user; default: the common folder.")
 @click.option("--file", "name", default="", help="Only this file, as `duplicates` names it.")
 @json_option
 def decide(key: str, action: str, data: Path | None, user: str, name: str, as_json: bool) -> None:
-    """Decide what becomes of files that are held: use the PDF there is, discard them, or make a new one.
+    """Decide on held duplicates: use the existing PDF, discard the files, or process them again.
 
-    KEY is the key of the document, or the beginning of it that no other has. The watcher does it.
+    KEY is the key of the document or a unique prefix of it. The watcher carries the decision out.
 
     \b
     Examples:
@@ -435,19 +439,19 @@ def decide(key: str, action: str, data: Path | None, user: str, name: str, as_js
 
     folder = _folder(data, user)
     keys = held.held_keys(folder)
-    found = [key] if key in keys else [one for one in keys if one.startswith(key)]
-    if not found:
+    matches = [key] if key in keys else [candidate for candidate in keys if candidate.startswith(key)]
+    if not matches:
         raise NotFound(
             f"no key of a held file begins with {key!r}; `cograil documents duplicates` lists them"
         )
-    if len(found) > 1:
-        raise UsageError(f"{len(found)} keys of held files begin with {key!r}: {', '.join(found)}")
-    words = {"use-existing": held.USE_EXISTING, "discard": held.DISCARD, "force": held.FORCE}
-    held.decide(folder, found[0], words[action], uuid4().hex if action == "force" else "", name)
+    if len(matches) > 1:
+        raise UsageError(f"{len(matches)} keys of held files begin with {key!r}: {', '.join(matches)}")
+    actions = {"use-existing": held.USE_EXISTING, "discard": held.DISCARD, "force": held.FORCE}
+    held.decide(folder, matches[0], actions[action], uuid4().hex if action == "force" else "", name)
     if as_json:
-        write_json({"jobKey": found[0], "action": words[action], "file": name or None})
+        write_json({"jobKey": matches[0], "action": actions[action], "file": name or None})
     else:
-        say(f"decided: {words[action]}")
+        say(f"decided: {actions[action]}")
 
 
 def _folder(data: Path | None, user: str) -> Any:

@@ -1,4 +1,4 @@
-"""What can be changed while it runs, on top of the settings: kept in the database, so all watchers see it."""
+"""Run-time configuration on top of the settings, stored in the database so that all watchers see it."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ NAMES = {
 
 
 class BadConfig(UsageError):
-    """A value that cannot be configured."""
+    """A configuration value is out of range or of the wrong type."""
 
     code, status = "bad_config", 400
 
 
 class Change(BaseModel):
-    """What may be asked for; the ranges are those that a person can mean."""
+    """The values that can be changed at run time, with their ranges."""
 
     model_config = ConfigDict(strict=True)
 
@@ -54,36 +54,36 @@ class Change(BaseModel):
 
 
 def read_change(body: Any) -> dict[str, Any]:
-    """What this asks for; names that we do not know are left out. Raises BadConfig."""
+    """The change in this body; unknown names are ignored. Raises BadConfig."""
     if not isinstance(body, dict):
         raise BadConfig("the body must be a JSON object")
-    wanted = {name: value for name, value in body.items() if name in NAMES}
+    fields = {name: value for name, value in body.items() if name in NAMES}
     try:
-        asked = Change.model_validate(wanted)
+        change = Change.model_validate(fields)
     except ValidationError as error:
-        told = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
-        raise BadConfig("; ".join(told)) from error
-    if nothing := [name for name, value in wanted.items() if value is None]:
-        raise BadConfig(f"{nothing[0]}: must not be null")
-    return asked.model_dump(exclude_none=True)
+        messages = [f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors()]
+        raise BadConfig("; ".join(messages)) from error
+    if nulls := [name for name, value in fields.items() if value is None]:
+        raise BadConfig(f"{nulls[0]}: must not be null")
+    return change.model_dump(exclude_none=True)
 
 
 async def load_config(
     tx: Transaction, settings: DocumentSettings, tenant: str = "default"
 ) -> DocumentSettings:
-    """The settings as they are now. What no longer fits is left out."""
+    """The settings with the stored changes. A stored value of an unknown name is ignored."""
     rows = await tx.fetch(READ_CONFIG, tenant=tenant)
-    given = {name: orjson.loads(value) for name, value in rows}
-    known = read_change({name: given[name] for name in NAMES if name in given})
-    return settings.model_copy(update={NAMES[name]: value for name, value in known.items()})
+    stored = {name: orjson.loads(value) for name, value in rows}
+    change = read_change({name: stored[name] for name in NAMES if name in stored})
+    return settings.model_copy(update={NAMES[name]: value for name, value in change.items()})
 
 
 async def save_config(tx: Transaction, change: dict[str, Any], tenant: str = "default") -> None:
-    """Keep what was asked for."""
+    """Store this change."""
     for name, value in sorted(change.items()):
         await tx.execute(WRITE_CONFIG, tenant=tenant, name=name, value=orjson.dumps(value).decode())
 
 
 def view_of(settings: DocumentSettings) -> dict[str, Any]:
-    """What is configured, by the names of the API."""
+    """The configuration, by the names of the API."""
     return {name: getattr(settings, field) for name, field in NAMES.items()}

@@ -1,7 +1,7 @@
-"""Who a document is, and what is counted: the functions that everything else stands on.
+"""Document identity (profile and job key), heartbeat age, and counters.
 
-A document is its bytes and how they are treated: the same comic with another language, or after an upgrade
-of a tool, is another job.
+A document is identified by its bytes and its processing profile: the same comic with another language, or after
+an upgrade of a tool, is another job.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def canonical_profile(
     *,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """How a document is treated, by whom. `options` are in it only where they say something.
+    """The processing profile: OCR options and tool versions. Unset `options` are left out.
 
-    The infos are what the services say of themselves: their `versions`, or that map itself.
+    The infos are the `/info` responses of the services, or their `versions` map itself.
     """
     ocr: dict[str, Any] = {
         "lang": canonical_language(ocr_lang),
@@ -51,14 +51,14 @@ def canonical_profile(
         "optimize": 1,
         "tools": _versions(ocr_info),
     }
-    given = {name: value for name, value in (options or {}).items() if value not in (None, False)}
-    if given:
-        ocr["options"] = given
+    set_options = {name: value for name, value in (options or {}).items() if value not in (None, False)}
+    if set_options:
+        ocr["options"] = set_options
     return {"ocr": ocr, "prep": {"tools": _versions(prep_info)}}
 
 
 def canonical_language(lang: str) -> str:
-    """`fra+eng` is `eng+fra`."""
+    """The language list in sorted order: `fra+eng` becomes `eng+fra`."""
     return "+".join(sorted({token.strip() for token in lang.split("+")} - {""}))
 
 
@@ -67,12 +67,12 @@ def _versions(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stable_json(obj: Any) -> str:
-    """The same text for the same value, whatever the order of its keys."""
+    """Serialize to JSON independently of key order."""
     return json.dumps(obj, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def make_job_key(file_hash: str, profile: Mapping[str, Any]) -> tuple[str, str]:
-    """The hash of the profile, and the key of the job, in this order."""
+    """Return (profile hash, job key)."""
     profile_hash = hashlib.sha256(stable_json(profile).encode()).hexdigest()
     return profile_hash, f"{file_hash}__{profile_hash}"
 
@@ -82,8 +82,8 @@ def is_heartbeat_stale(
 ) -> bool:
     """Whether this heartbeat is older than the timeout.
 
-    One that is not there is stale only when nothing is waited for it (`absent_timeout_s` 0); by default
-    twice the timeout is, and whoever knows since when counts that.
+    A missing heartbeat is stale only with `absent_timeout_s` 0. The default is twice the timeout; the caller,
+    who knows when the stage began, measures it.
     """
     if absent_timeout_s is None:
         absent_timeout_s = 2 * timeout_s
@@ -95,19 +95,19 @@ def is_heartbeat_stale(
 
 
 def make_empty_metrics() -> dict[str, Any]:
-    """Nothing was counted yet."""
+    """All counters at zero."""
     return {**dict.fromkeys(COUNTED, 0), "updatedAt": ""}
 
 
 def update_metrics(metrics: dict[str, Any], event: str) -> dict[str, Any]:
-    """Count this event; one that is not counted changes nothing."""
+    """Count this event; an unknown event changes nothing."""
     if event in metrics and event != "updatedAt":
         metrics[event] += 1
     return metrics
 
 
 def write_metrics(metrics: dict[str, Any], index_dir: str | os.PathLike[str]) -> str:
-    """Write them to `metrics.json` in this directory, which is made; its path."""
+    """Write the metrics to `metrics.json` in this directory, which is created; return the path."""
     metrics["updatedAt"] = now_text()
     path = Path(index_dir) / METRICS_FILE
     write_json(path, metrics)
@@ -115,5 +115,5 @@ def write_metrics(metrics: dict[str, Any], index_dir: str | os.PathLike[str]) ->
 
 
 def now_text() -> str:
-    """This moment, as it stands in our files."""
+    """The current time in the format of our files."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -16,9 +16,9 @@ from starlette.responses import FileResponse, Response
 from cograil.app_registry import AppPages
 from cograil.apps.documents import atomic_files, jobs, routes
 from cograil.apps.documents.admission import ENDINGS
-from cograil.apps.documents.folder_id import place_of
+from cograil.apps.documents.folder_id import folder_id_of
 from cograil.apps.documents.layout import IS_KEY, Folder
-from cograil.apps.documents.pages import ENTRY, OfUser, documents
+from cograil.apps.documents.pages import ENTRY, FolderQuery, documents
 from cograil.apps.documents.settings import DocumentSettings
 from cograil.errors import NotFound
 from cograil.http.server.dispatcher import reply
@@ -33,31 +33,31 @@ PDF = "application/pdf"
 TOKEN = "x-form-token"
 
 
-class FileUpload(Query):
-    """What the file is called, and whose folder it goes to."""
+class UploadQuery(Query):
+    """The name of the uploaded file, and the user whose folder it goes to."""
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
     user: Annotated[str, Field(max_length=64)] = ""
 
 
-@documents.get("/documents/{key}/pdf", "viewer", query=OfUser, media_type=PDF)
+@documents.get("/documents/{key}/pdf", "viewer", query=FolderQuery, media_type=PDF)
 async def download_pdf(request: PageRequest) -> Response:
-    """The PDF of a document that is done."""
+    """Download the PDF of a completed document."""
     key = request.path["key"]
     folder = routes.folder_for(as_call(request), request.query.user.strip())
     async with request.transaction("documents_show") as tx:
-        found = (
-            await jobs.list_documents(tx, place_of(folder), request.caller.tenant, key=key)
+        found_documents = (
+            await jobs.list_documents(tx, folder_id_of(folder), request.caller.tenant, key=key)
             if IS_KEY(key)
             else []
         )
-    name = found[0].out_pdf if found else None
+    name = found_documents[0].out_pdf if found_documents else None
     path = folder.out / Path(name).name if name else None
     if path is None or not await asyncio.to_thread(_is_file, path):
-        raise NotFound("there is no PDF of this document")
-    shown = quote(Path(found[0].name).stem + ".pdf", safe="")
+        raise NotFound("this document has no PDF")
+    file_name = quote(Path(found_documents[0].name).stem + ".pdf", safe="")
     headers = {
-        "Content-Disposition": f"attachment; filename*=UTF-8''{shown}",
+        "Content-Disposition": f"attachment; filename*=UTF-8''{file_name}",
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store",
     }
@@ -65,7 +65,7 @@ async def download_pdf(request: PageRequest) -> Response:
 
 
 def _is_file(path: Path) -> bool:
-    """Whether this is a file and not a link to one elsewhere."""
+    """Whether this is a regular file, not a link."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
@@ -73,23 +73,23 @@ def _is_file(path: Path) -> bool:
 
 
 @documents.post(
-    "/documents/upload", "submitter", query=FileUpload, responses={201: "the file is in the folder"}
+    "/documents/upload", "submitter", query=UploadQuery, responses={201: "the file is in the folder"}
 )
 async def upload(request: PageRequest) -> Response:
-    """Put the body of the request into the watch folder under this name."""
+    """Store the body of the request in the watch folder under this name."""
     refuse_other_sites(request.headers)
     require_token(request, request.headers.get(TOKEN, ""))
     name = _checked(request.query.name)
     folder = routes.folder_for(as_call(request), request.query.user.strip())
-    most = request.context.settings.section(DocumentSettings).max_input_size_mb * MEGABYTE
-    saved = await _save(request, folder, name, most)
+    max_bytes = request.context.settings.section(DocumentSettings).max_input_size_mb * MEGABYTE
+    saved = await _save(request, folder, name, max_bytes)
     async with request.transaction("documents_upload") as tx:
         await request.audit(tx, "upload document", saved)
     return reply({"name": saved}, 201)
 
 
 def _checked(text: str) -> str:
-    """The name of a file. Raises Refusal for a name that is not one, or of a kind that nobody processes."""
+    """A valid file name. Raises Refusal for a name that is not plain or has an unsupported suffix."""
     name = atomic_files.cleaned(text)
     is_plain = name == text and "/" not in text and text not in (".", "..") and not text.startswith(".")
     if not is_plain or len(text.encode()) > atomic_files.MAX_INPUT:
@@ -99,16 +99,16 @@ def _checked(text: str) -> str:
     return text
 
 
-async def _save(request: PageRequest, folder: Folder, name: str, most: int) -> str:
-    """Write the body beside the folder's files and give it its name once it is whole; the name it has."""
+async def _save(request: PageRequest, folder: Folder, name: str, max_bytes: int) -> str:
+    """Write the body to a hidden file and rename it once it is complete; return its name."""
     hidden = folder.arrivals / atomic_files.hidden_name()
     try:
         with await asyncio.to_thread(hidden.open, "xb") as file:
             size = 0
             async for chunk in _chunks(request):
                 size += len(chunk)
-                if size > most:
-                    raise Refusal(413, "too_large", f"a document has at most {most // MEGABYTE:,} MB")
+                if size > max_bytes:
+                    raise Refusal(413, "too_large", f"a document has at most {max_bytes // MEGABYTE:,} MB")
                 await asyncio.to_thread(file.write, chunk)
             await asyncio.to_thread(file.flush)
             await asyncio.to_thread(os.fsync, file.fileno())
@@ -120,7 +120,7 @@ async def _save(request: PageRequest, folder: Folder, name: str, most: int) -> s
 
 
 async def _chunks(request: PageRequest) -> AsyncIterator[bytes]:
-    """The body as it comes. Raises Refusal when it stops."""
+    """The chunks of the body. Raises Refusal when the client stops sending."""
     while True:
         try:
             async with asyncio.timeout(BODY_SECONDS):

@@ -1,7 +1,7 @@
-"""The tick of the original: a folder, two services, and nothing else.
+"""The tick API of the earlier program: a folder and two services, without the engine.
 
-For programs and tests that drive it by hand. `cograil documents watch` does the same with the engine behind
-it, which is where restarts, fences and limits are. The directories are those of DATA_DIR.
+For programs and tests that call it. `cograil documents watch` does the same on the engine, which adds restarts,
+fences and limits. The directories are those of DATA_DIR.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cograil.apps.documents import atomic_files, duplicates, file_claiming, service_results, staging
+from cograil.apps.documents import atomic_files, duplicates, file_claims, service_results, staged_files
 from cograil.apps.documents.admission import COUNTED_AS
 from cograil.apps.documents.core import (
     is_heartbeat_stale,
@@ -26,8 +26,8 @@ from cograil.apps.documents.core import (
     update_metrics,
     write_metrics,
 )
-from cograil.apps.documents.duplicates import Existing
-from cograil.apps.documents.jobs import Arrived
+from cograil.apps.documents.duplicates import ExistingDocument
+from cograil.apps.documents.jobs import ArrivedFile
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF, Folder
 from cograil.apps.documents.ocr import InvalidPdf, validate
 from cograil.apps.documents.prep import pages_of
@@ -46,12 +46,12 @@ OUTSIDE = ("DONE", "ERROR_PREP", "ERROR_OCR")
 
 InFlight = dict[str, dict[str, Any]]
 Index = dict[str, Any]
-_quiet = file_claiming.Quiet()
+_quiet = file_claims.QuietTracker()
 _config: ContextVar[Mapping[str, Any]] = ContextVar("config", default=MappingProxyType({}))  # of this tick
 
 
 class _Here(Folder):
-    """The directories as they are named above at this moment."""
+    """The directories as the module's variables name them now."""
 
     __slots__ = ()
     arrivals = property(lambda self: Path(IN_DIR))
@@ -65,15 +65,15 @@ class _Here(Folder):
     rejections = property(lambda self: Path(REPORTS_DUP_DIR).parent / "rejected")
     index = property(lambda self: Path(_config.get().get("index_dir") or Path(DATA_DIR, "index")))
 
-    def room(self, key: str) -> Path:
-        """The directory of one job; whoever drives the tick names them as he likes. Raises UsageError."""
+    def work_dir(self, key: str) -> Path:
+        """The directory of one job; the caller of the tick chooses the keys. Raises UsageError."""
         if "/" in key or key in ("", ".", ".."):
-            raise UsageError(f"{key[:200]!r} is no key of a document")
+            raise UsageError(f"{key[:200]!r} is not the key of a document")
         return _work_dir() / key
 
 
 def _work_dir() -> Path:
-    """What the tick was told; outside of one, what is named above."""
+    """The work directory of this tick; outside of one, WORK_DIR."""
     return Path(_config.get().get("work_dir") or WORK_DIR)
 
 
@@ -84,12 +84,12 @@ def _here() -> Folder:
 def write_duplicate_report(
     job_key: str, incoming_path: str, existing: Mapping[str, Any], profile: Mapping[str, Any]
 ) -> None:
-    """Hold this file, and report that it came before."""
+    """Hold this file as a duplicate, and report it."""
     duplicates.hold(_here(), job_key, Path(incoming_path), os.path.basename(incoming_path), existing, profile)
 
 
 def check_duplicate_decisions(index: Index, index_path: str) -> None:
-    """Do what was decided for files that are held. What cannot be done stays, and its status says why."""
+    """Carry out decisions on held files. One that cannot be carried out stays, and its status says why."""
     here = _here()
     for key in duplicates.held_keys(here):
         entry = index.get("jobs", {}).get(key)
@@ -98,15 +98,15 @@ def check_duplicate_decisions(index: Index, index_path: str) -> None:
     atomic_files.write_json(Path(index_path), index)
 
 
-def _existing(entry: Mapping[str, Any] | None) -> Existing | None:
+def _existing(entry: Mapping[str, Any] | None) -> ExistingDocument | None:
     if entry is None:
         return None
     pdf = entry.get("outPdf")
-    return Existing(entry, entry.get("state") not in OUTSIDE, Path(OUT_DIR, pdf) if pdf else None)
+    return ExistingDocument(entry, entry.get("state") not in OUTSIDE, Path(OUT_DIR, pdf) if pdf else None)
 
 
 def check_stale_jobs(in_flight: InFlight, timeout_s: float) -> None:
-    """A stage whose heartbeat is too old is to be tried again; one that never beat, after twice that time."""
+    """Retry stages with a stale heartbeat; one without any heartbeat after twice the timeout."""
     for job_key, meta in in_flight.items():
         stage = str(meta.get("stage", ""))
         if stage not in ("PREP_RUNNING", "OCR_RUNNING"):
@@ -124,14 +124,14 @@ def check_stale_jobs(in_flight: InFlight, timeout_s: float) -> None:
 
 
 def _heartbeat_of(job_key: str, meta: Mapping[str, Any], stage: str) -> Path:
-    """The heartbeat of this stage: below the job of the service if that has one."""
-    room, name = _work_dir() / job_key, f"{stage}.heartbeat"
-    own = room / str(meta.get("jobId") or "") / name
-    return own if own.exists() else room / name
+    """The heartbeat file of this stage: in the service's own directory if that has one."""
+    work_dir, name = _work_dir() / job_key, f"{stage}.heartbeat"
+    own = work_dir / str(meta.get("jobId") or "") / name
+    return own if own.exists() else work_dir / name
 
 
 def update_state(job_key: str, change: Mapping[str, Any]) -> None:
-    """Write this into the state.json of the job."""
+    """Merge this change into the state.json of the job."""
     path = _here().work / job_key / "state.json"
     before = atomic_files.read_json(path) or {}
     atomic_files.write_json(path, before | dict(change) | {"jobKey": job_key, "updatedAt": now_text()})
@@ -140,12 +140,12 @@ def update_state(job_key: str, change: Mapping[str, Any]) -> None:
 def process_tick(
     in_flight: InFlight, index: Index, index_path: str, profile: dict[str, Any], config: dict[str, Any]
 ) -> None:
-    """One tick: decisions, discovery, PREP, OCR, heartbeats, metrics. Everything is passed in."""
-    told = _config.set(config)
+    """Run one tick: decisions, discovery, PREP, OCR, heartbeats, metrics. All state is passed in."""
+    token = _config.set(config)
     try:
         _tick(in_flight, index, index_path, profile, config)
     finally:
-        _config.reset(told)
+        _config.reset(token)
 
 
 def _tick(
@@ -169,58 +169,58 @@ def _tick(
 
 
 def _discover(in_flight: InFlight, index: Index, profile: dict[str, Any], metrics: dict[str, Any]) -> None:
-    """Take one new file; what is refused or held does not count."""
+    """Take one new file; refused and held files do not count."""
     here, jobs = _here(), index["jobs"]
     while True:
-        if not file_claiming.waiting(here) and not staging.take_arrivals(here, _quiet, 1):
+        if not file_claims.waiting(here) and not staged_files.take_arrivals(here, _quiet, 1):
             return
-        batch = staging.look_at_staged(here, "", profile, DocumentSettings(), 1)
+        batch = staged_files.look_at_staged(here, "", profile, DocumentSettings(), 1)
         with batch.locks:
-            moved = staging.bring_refused(here, batch.refused)
+            moved = staged_files.bring_refused(here, batch.refused)
             for refused in moved:
                 update_metrics(metrics, COUNTED_AS[refused.refusal.reason])
             if not batch.arrived and not moved:
                 return
-            for one in batch.arrived:
-                if one.key in jobs:
-                    staging.hold_duplicate(here, one, jobs[one.key])
+            for arrived in batch.arrived:
+                if arrived.key in jobs:
+                    staged_files.hold_duplicate(here, arrived, jobs[arrived.key])
                 else:
-                    staging.place_inputs(here, [one])
-                    _begin(in_flight, jobs, one, profile)
+                    staged_files.place_inputs(here, [arrived])
+                    _begin(in_flight, jobs, arrived, profile)
                     return
 
 
-def _begin(in_flight: InFlight, jobs: dict[str, Any], one: Arrived, profile: dict[str, Any]) -> None:
-    path = str(_here().source(one.key, one.name))
-    profile_hash, _ = make_job_key(one.key[:64], profile)
+def _begin(in_flight: InFlight, jobs: dict[str, Any], arrived: ArrivedFile, profile: dict[str, Any]) -> None:
+    path = str(_here().source(arrived.key, arrived.name))
+    profile_hash, _ = make_job_key(arrived.key[:64], profile)
     update_state(
-        one.key,
+        arrived.key,
         {
             "state": "DISCOVERED",
-            "fileHash": one.key[:64],
+            "fileHash": arrived.key[:64],
             "profileHash": profile_hash,
             "profile": profile,
-            "input": {"name": one.name, "path": path},
+            "input": {"name": arrived.name, "path": path},
         },
     )
-    in_flight[one.key] = {
+    in_flight[arrived.key] = {
         "stage": "DISCOVERED",
-        "inputName": one.name,
+        "inputName": arrived.name,
         "inputPath": path,
         "attemptPrep": 0,
         "attemptOcr": 0,
     }
-    _note(jobs, one.key, state="DISCOVERED", inputName=one.name, outPdf=None)
+    _note(jobs, arrived.key, state="DISCOVERED", inputName=arrived.name, outPdf=None)
 
 
-def _note(jobs: dict[str, Any], key: str, **facts: Any) -> None:
-    jobs[key] = {"jobKey": key, **jobs.get(key, {}), **facts, "updatedAt": now_text()}
+def _note(jobs: dict[str, Any], key: str, **fields: Any) -> None:
+    jobs[key] = {"jobKey": key, **jobs.get(key, {}), **fields, "updatedAt": now_text()}
 
 
 def _schedule(
     in_flight: InFlight, index: Index, profile: dict[str, Any], config: dict[str, Any], stage: str
 ) -> None:
-    """Submit what is due for this stage, as far as there are places; what was tried too often ends."""
+    """Submit due jobs to this stage up to its concurrency; jobs without attempts left fail."""
     word, before = stage.upper(), "DISCOVERED" if stage == "prep" else "PREP_DONE"
     attempts = f"attempt{stage.capitalize()}"
     running = sum(meta["stage"] == f"{word}_RUNNING" for meta in in_flight.values())
@@ -238,16 +238,18 @@ def _schedule(
 def _submit(
     key: str, meta: dict[str, Any], profile: dict[str, Any], config: dict[str, Any], stage: str, attempts: str
 ) -> bool:
-    """Have the service do it; one that is down costs no attempt."""
-    room, told = _work_dir() / key, profile["ocr"]
+    """Submit the job to the service; a service that is down costs no attempt."""
+    work_dir, ocr_profile = _work_dir() / key, profile["ocr"]
     job_id = f"{key}.{meta[attempts] + 1}"
-    order: dict[str, Any] = {"jobId": job_id, "workDir": str(room)}
+    order: dict[str, Any] = {"jobId": job_id, "workDir": str(work_dir)}
     if stage == "prep":
         order["inputPath"] = meta["inputPath"]
     else:
         names = ("lang", "rotatePages", "deskew", "optimize", "options")
-        order |= {"rawPdfPath": str(room / RAW_PDF)} | {name: told[name] for name in names if name in told}
-    service_results.remove_result(room, stage)
+        order |= {"rawPdfPath": str(work_dir / RAW_PDF)} | {
+            name: ocr_profile[name] for name in names if name in ocr_profile
+        }
+    service_results.remove_result(work_dir, stage)
     status, _ = _ask(config[f"{stage}_url"], "POST", f"/jobs/{stage}", order)
     if status != 202:
         return False
@@ -262,7 +264,7 @@ def _submit(
 
 
 def _ask(url: str, method: str, target: str, body: Any = None) -> tuple[int, Any]:
-    """The answer; (0, None) when there is none."""
+    """The response; (0, None) when the service is down."""
     from cograil.apps.documents.service_client import ServiceDown, ask  # noqa: PLC0415
 
     with suppress(ServiceDown):
@@ -281,7 +283,7 @@ def _give_up(in_flight: InFlight, index: Index, config: dict[str, Any], key: str
 
 
 def _input_of(meta: Mapping[str, Any]) -> tuple[Path, str]:
-    """Where the input of a job is, and what it was called."""
+    """The path of a job's input, and its original name."""
     source = Path(meta["inputPath"])
     return source, str(meta.get("inputName") or source.name)
 
@@ -292,9 +294,9 @@ def _poll(in_flight: InFlight, index: Index, config: dict[str, Any], stage: str)
         meta = in_flight[key]
         status, record = _ask(config[f"{stage}_url"], "GET", f"/jobs/{meta['jobId']}")
         if status == 404 or (status == 200 and record["state"] == "ERROR"):
-            said = "the service lost it" if status == 404 else str(record.get("message", ""))
+            message = "the service lost it" if status == 404 else str(record.get("message", ""))
             service_results.discard(_work_dir() / key, meta["jobId"], stage)
-            update_state(key, {"state": f"{word}_ERROR", "message": said})
+            update_state(key, {"state": f"{word}_ERROR", "message": message})
             meta["stage"] = f"{word}_RETRY"
         elif status == 200 and record["state"] == "DONE":
             try:
@@ -310,11 +312,15 @@ def _poll(in_flight: InFlight, index: Index, config: dict[str, Any], stage: str)
 
 
 def _finish(in_flight: InFlight, index: Index, config: dict[str, Any], key: str) -> None:
-    """Bring the PDF to `out` and the input to `archive`, if it is one."""
-    here, meta, room = _here(), in_flight[key], _work_dir() / key
+    """Move the PDF to `out` and the input to `archive` if the PDF is valid; else retry OCR."""
+    here, meta, work_dir = _here(), in_flight[key], _work_dir() / key
     try:
-        least = DocumentSettings().min_pdf_size_bytes
-        validate(room / FINAL_PDF, int(config.get("min_pdf_size_bytes", least)), pages_of(room / RAW_PDF))
+        min_bytes = DocumentSettings().min_pdf_size_bytes
+        validate(
+            work_dir / FINAL_PDF,
+            int(config.get("min_pdf_size_bytes", min_bytes)),
+            pages_of(work_dir / RAW_PDF),
+        )
     except InvalidPdf as error:
         update_state(key, {"state": "OCR_ERROR", "message": f"pdf_invalid: {error}"})
         update_metrics(config["metrics"], "pdf_invalid")
@@ -323,9 +329,9 @@ def _finish(in_flight: InFlight, index: Index, config: dict[str, Any], key: str)
     source, name = _input_of(meta)
     pdf = here.pdf(name, key)
     try:
-        atomic_files.finish_move(room / FINAL_PDF, pdf, "out")
-    except FileExistsError:  # of a run that the index has forgotten
-        pdf = atomic_files.move_to_free(room / FINAL_PDF, pdf, "out")
+        atomic_files.finish_move(work_dir / FINAL_PDF, pdf, "out")
+    except FileExistsError:  # from a run that the index does not have
+        pdf = atomic_files.move_to_free(work_dir / FINAL_PDF, pdf, "out")
     atomic_files.move_to_free(source, here.archive / name, "archive")
     update_state(key, {"state": "DONE", "finalPdf": str(pdf)})
     _note(index["jobs"], key, state="DONE", outPdf=pdf.name)

@@ -1,7 +1,7 @@
-"""What the database calls a folder: an id that stays when the directory is mounted elsewhere.
+"""The id of a folder in the database, and the lock that ties a folder to one database.
 
-And which database looks after it: of two, each would know half of what came before, and both would write the
-same files for others to read.
+The id stays when the directory is mounted elsewhere. Two databases on one folder would each know half of its
+documents, and both would write the same status files.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MARK = ".cograil-folder"
 WATCHED = ".cograil-watched-by-"
 
 
-def place_of(folder: Folder) -> str:
-    """The name of this folder for the database."""
+def folder_id_of(folder: Folder) -> str:
+    """The id of this folder in the database."""
     return f"{_id_of(folder.root)}/{folder.name}"
 
 
 @cache
 def _id_of(root: Path) -> str:
-    """The id of a data directory; whoever comes first gives it one."""
+    """The id of a data directory; the first call creates it."""
     mark = root / MARK
     if not mark.exists():
         root.mkdir(parents=True, exist_ok=True)
@@ -43,11 +43,11 @@ def _id_of(root: Path) -> str:
     return str(UUID(mark.read_text().strip()))
 
 
-def look_after(root: Path, database: str) -> int:
-    """Say that somebody of this database looks after the folder, as long as this descriptor is open.
+def lock_for_database(root: Path, database: str) -> int:
+    """Lock the folder for watchers of this database, as long as the returned descriptor is open.
 
-    Raises Conflict while somebody of another one does: the lock of whoever dies is gone with him. Where there
-    are no locks it raises OSError.
+    Raises Conflict while a watcher of another database holds it; the lock ends with its process. Raises OSError
+    where the file system has no locks.
     """
     root.mkdir(parents=True, exist_ok=True)
     own = root / f"{WATCHED}{database}"
@@ -56,7 +56,7 @@ def look_after(root: Path, database: str) -> int:
         fcntl.flock(lock, fcntl.LOCK_SH)
         if any(_is_locked(other) for other in root.glob(f"{WATCHED}*") if other != own):
             raise Conflict(
-                f"another database looks after {root}: stop that watcher, or have both use one database"
+                f"a watcher of another database uses {root}: stop it, or have both use one database"
             )
     except BaseException:
         os.close(lock)

@@ -1,7 +1,7 @@
-"""The stages of a document as handlers: PREP and OCR in child processes that can be killed, and the end.
+"""The handlers of the document workflow: PREP and OCR in child processes that can be killed, and delivery.
 
-They are told which document, never where: the data directory is that of their worker, so that nobody can have
-other files read by submitting a job.
+Their parameters name the document, never a path: the data directory is that of the worker, so that submitting a
+job cannot make it read other files.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from cograil.apps.documents.atomic_files import finish_move
 from cograil.apps.documents.core import canonical_language
 from cograil.apps.documents.layout import RAW_PDF, Folder, folder_of
 from cograil.apps.documents.prep import BadDocument
-from cograil.apps.documents.stage_heartbeat import Heart
-from cograil.apps.documents.stage_log import kept
+from cograil.apps.documents.stage_heartbeat import StageHeartbeat
+from cograil.apps.documents.stage_log import log_stage
 from cograil.apps.documents.workflow import FINISH, OCR, OCR_SERVICE, PREP, PREP_SERVICE
 from cograil.errors import UsageError
 from cograil.model.outcome import WorkItem
@@ -36,20 +36,22 @@ SETTLE_DOCUMENT = statement("settle_document", package="cograil.apps.documents")
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """On which terms a stage runs, as the workflow says."""
+class StageOptions:
+    """The options of a stage, as the workflow passes them."""
 
     pulse_seconds: float = 5.0
     timeout_seconds: float = 600.0
     min_bytes: int = 1024
     is_resumed: bool = True
-    jobs: int = 0  # of a document at a time; 0 means as many as there are cores here
-    lang: str = ""  # in the order in which it was asked for: tesseract believes the first most
+    jobs: int = 0  # pages of a document at a time; 0 means the number of cores
+    lang: str = ""  # in the configured order: tesseract prefers the first language
 
     def ocr_profile(self, profile: Mapping[str, Any]) -> dict[str, Any]:
-        """What OCR is told: the profile, its languages in the order of the settings if they are the same."""
-        told = dict(profile["ocr"])
-        return told | ({"lang": self.lang} if canonical_language(self.lang) == told["lang"] else {})
+        """The OCR profile, with the languages in the order of the settings if they are the same."""
+        ocr_profile = dict(profile["ocr"])
+        return ocr_profile | (
+            {"lang": self.lang} if canonical_language(self.lang) == ocr_profile["lang"] else {}
+        )
 
 
 def folder_here(name: str) -> Folder:
@@ -63,36 +65,36 @@ def folder_here(name: str) -> Folder:
         raise Fail(str(error), code="invalid_params") from error
 
 
-def room_of(folder: Folder, key: str, name: str) -> Path:
-    """The directory of this document, made. Raises Fail for what is no document."""
+def make_work_dir(folder: Folder, key: str, name: str) -> Path:
+    """Create the work directory of this document and return it. Raises Fail for an invalid key or name."""
     if "/" in name or name in ("", ".", ".."):
-        raise Fail(f"{name[:200]!r} is no name of a file", code="invalid_params")
+        raise Fail(f"{name[:200]!r} is not a file name", code="invalid_params")
     try:
-        room = folder.room(key)
+        work_dir = folder.work_dir(key)
     except UsageError as error:
         raise Fail(str(error), code="invalid_params") from error
-    room.mkdir(parents=True, exist_ok=True)
-    return room
+    work_dir.mkdir(parents=True, exist_ok=True)
+    return work_dir
 
 
 def place_input(folder: Folder, key: str, name: str, staged: str) -> Path:
-    """The input in its directory: moved there from staging, unless that was done. Raises Fail."""
+    """Move the input from staging to the work directory, unless that was done; its path. Raises Fail."""
     source = folder.source(key, name)
-    waiting = folder.staging / Path(staged).name
-    if not source.exists() or waiting.exists():
+    staged_path = folder.staging / Path(staged).name
+    if not source.exists() or staged_path.exists():
         try:
-            finish_move(waiting, source, "place")
+            finish_move(staged_path, source, "place")
         except FileNotFoundError as error:
-            told = f"the input {name!r} is gone, or this worker has another folder than the one it came to"
-            raise Fail(told, code="input_gone") from error
+            message = f"the input {name!r} is gone, or this worker has another folder than the one it came to"
+            raise Fail(message, code="input_gone") from error
     return source
 
 
-def staged_work(what: str, room: Path, terms: Terms, work: Callable[[Heart], Any]) -> Any:
-    """Do this with a heartbeat; what goes wrong becomes an outcome of the engine."""
-    heart = Heart(room / f"{what}.heartbeat", terms.pulse_seconds, terms.timeout_seconds)
+def staged_work(what: str, work_dir: Path, terms: StageOptions, work: Callable[[StageHeartbeat], Any]) -> Any:
+    """Run `work` with a heartbeat and a log; an error becomes an outcome of the engine."""
+    heart = StageHeartbeat(work_dir / f"{what}.heartbeat", terms.pulse_seconds, terms.timeout_seconds)
     try:
-        with kept(room / f"{what}.log"), heart.beating():
+        with log_stage(work_dir / f"{what}.log"), heart.beating():
             return work(heart)
     except BadDocument as error:
         raise Fail(str(error), code=error.code) from error
@@ -114,21 +116,21 @@ def prep_document(
     terms: dict[str, Any],
 ) -> dict[str, Any]:
     """Make raw.pdf."""
-    here, on = folder_here(folder), Terms(**terms)
-    room = room_of(here, key, name)
-    source = place_input(here, key, name, staged)
+    own_folder, options = folder_here(folder), StageOptions(**terms)
+    work_dir = make_work_dir(own_folder, key, name)
+    source = place_input(own_folder, key, name, staged)
 
-    def work(heart: Heart) -> prep.Prepared:
+    def work(heart: StageHeartbeat) -> prep.Prepared:
         def progress(done: int, total: int | None, what: str) -> None:
             heart.beat()
             ctx.progress(done, total, what)
 
         dpi = profile["ocr"].get("options", {}).get("dpi")
         return prep.prepare(
-            source, room, run=str(ctx.attempt), dpi=dpi, is_resumed=on.is_resumed, progress=progress
+            source, work_dir, run=str(ctx.attempt), dpi=dpi, is_resumed=options.is_resumed, progress=progress
         )
 
-    done = staged_work("prep", room, on, work)
+    done = staged_work("prep", work_dir, options, work)
     for skipped in done.skipped:
         ctx.log.info("left out", entry=skipped)
     return {"pages": done.pages, "is_reused": done.is_reused}
@@ -138,46 +140,46 @@ def ocr_document(
     ctx: Context, folder: str, key: str, name: str, profile: dict[str, Any], terms: dict[str, Any]
 ) -> dict[str, Any]:
     """Make final.pdf."""
-    here, on = folder_here(folder), Terms(**terms)
-    room = room_of(here, key, name)
+    own_folder, options = folder_here(folder), StageOptions(**terms)
+    work_dir = make_work_dir(own_folder, key, name)
     invalid = (ctx.checkpoint_data or {}).get("pdf_invalid", 0)
 
-    def work(heart: Heart) -> ocr.Recognised:
+    def work(heart: StageHeartbeat) -> ocr.Recognised:
         return ocr.recognise(
-            room / RAW_PDF,
-            room,
-            on.ocr_profile(profile),
+            work_dir / RAW_PDF,
+            work_dir,
+            options.ocr_profile(profile),
             run=str(ctx.attempt),
-            jobs=on.jobs or os.cpu_count() or 1,
-            min_bytes=on.min_bytes,
-            is_resumed=on.is_resumed,
+            jobs=options.jobs or os.cpu_count() or 1,
+            min_bytes=options.min_bytes,
+            is_resumed=options.is_resumed,
             progress=_pages(ctx, heart),
         )
 
     try:
-        done = staged_work("ocr", room, on, work)
+        done = staged_work("ocr", work_dir, options, work)
     except ocr.InvalidPdf as error:
         ctx.checkpoint({"pdf_invalid": invalid + 1})
         raise invalid_pdf(error, invalid + 1) from error
-    told = {"pages": done.pages, "words": done.words, "is_reused": done.is_reused}
-    return told | {"pdf_invalid": invalid, "attempt": ctx.attempt}
+    output = {"pages": done.pages, "words": done.words, "is_reused": done.is_reused}
+    return output | {"pdf_invalid": invalid, "attempt": ctx.attempt}
 
 
 def invalid_pdf(error: Exception, count: int) -> Retry:
-    """What to raise for a PDF that nobody should get; how many there were is counted at the end."""
+    """The error for an invalid PDF; its count is recorded when the document ends."""
     return Retry(f"the PDF is not valid: {error}", code="pdf_invalid", details={"pdf_invalid": count})
 
 
-def _pages(ctx: Context, heart: Heart) -> prep.Progress:
-    """Progress in pages; of what comes before and after them only the words."""
-    seen = [0, 0]
+def _pages(ctx: Context, heart: StageHeartbeat) -> prep.Progress:
+    """A progress callback that reports pages; other phases only change the message."""
+    last = [0, 0]
 
     def progress(done: int, total: int | None, what: str) -> None:
         heart.beat()
         if what == "OCR" and total:
-            seen[:] = done, total
-        if seen[1]:
-            ctx.progress(seen[0], seen[1], what)
+            last[:] = done, total
+        if last[1]:
+            ctx.progress(last[0], last[1], what)
 
     return progress
 
@@ -191,16 +193,17 @@ async def finish_document(
     ocr: dict[str, Any],
     has_plain_names: bool = False,
 ) -> dict[str, Any]:
-    """Bring the PDF to `out` and the input to `archive`, and note with the result that it is done."""
-    from cograil.apps.documents.finalize import PdfGone, bring_out  # noqa: PLC0415  children need it not
+    """Move the PDF to `out` and the input to `archive`, and settle the document with the result."""
+    from cograil.apps.documents.finalize import PdfMissing, bring_out  # noqa: PLC0415  children do not need it
+    from cograil.apps.documents.folder_id import folder_id_of  # noqa: PLC0415
 
-    here = replace(folder_here(folder), has_plain_names=has_plain_names)
-    room_of(here, key, name)
+    own_folder = replace(folder_here(folder), has_plain_names=has_plain_names)
+    make_work_dir(own_folder, key, name)
     try:
-        pdf, archived = await asyncio.to_thread(bring_out, here, key, name)
-    except PdfGone as error:
+        pdf, archived = await asyncio.to_thread(bring_out, own_folder, key, name)
+    except PdfMissing as error:
         raise Fail(str(error), code="pdf_gone") from error
-    facts = {
+    outcome = {
         "tenant": ctx.tenant_id,
         "key": key,
         "job": ctx.job_id,
@@ -214,44 +217,37 @@ async def finish_document(
         "ocr_skipped": bool(ocr.get("is_reused")),
     }
     async with ctx.transaction() as tx:
-        settled = await tx.execute(SETTLE_DOCUMENT.text, facts | {"folder": place_name(here)})
+        settled = await tx.execute(SETTLE_DOCUMENT.text, outcome | {"folder": folder_id_of(own_folder)})
         row = await settled.fetchone()
     if row is not None:
-        _log_done(here, key, name, pdf.name, ocr["pages"], row)
+        _log_done(own_folder, key, name, pdf.name, ocr["pages"], row)
     return {"out_pdf": pdf.name, "archived": archived, "pages": ocr["pages"]}
 
 
 def _log_done(folder: Folder, key: str, name: str, out: str, pages: int, row: Any) -> None:
-    seconds = float(row[1] if isinstance(row, tuple) else row["seconds"])
+    _, seconds = row if isinstance(row, tuple) else (key, row["seconds"])
     log.info(
         "document done",
         file=name,
         pages=pages,
-        seconds=round(seconds, 1),
+        seconds=round(float(seconds), 1),
         out=out,
         jobKey=key,
         user=folder.user or None,
     )
 
 
-def place_name(folder: Folder) -> str:
-    """What the database calls this folder."""
-    from cograil.apps.documents.folder_id import place_of  # noqa: PLC0415  children need it not
-
-    return place_of(folder)
-
-
-def facts_of_attempt(item: WorkItem) -> dict[str, Any]:
-    """What lines about an attempt say of its document."""
+def attempt_log_fields(item: WorkItem) -> dict[str, Any]:
+    """The document fields of log lines about an attempt."""
     return {"file": item.params.get("name"), "jobKey": item.params.get("key"), "stage": item.node_id}
 
 
 def register(registry: Registry, *, prep_url: str | None = None, ocr_url: str | None = None) -> None:
-    """Let the worker of this registry work on documents.
+    """Register the document handlers with this worker.
 
-    What was meant for a service that is no longer named is done here: its documents must not wait for ever.
+    Nodes meant for a service that is no longer configured run here, so that their documents do not wait for ever.
     """
-    logs.app_log_fields["documents"] = facts_of_attempt
+    logs.app_log_fields["documents"] = attempt_log_fields
     for name in (PREP, *([] if prep_url else [PREP_SERVICE])):
         registry.register(prep_document, name, process=True)
     for name in (OCR, *([] if ocr_url else [OCR_SERVICE])):

@@ -1,4 +1,4 @@
-"""A document and its job: made in one transaction, once for each key of a folder."""
+"""Documents and their jobs: both created in one transaction, once per key of a folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import orjson
 
@@ -26,18 +26,18 @@ COUNT_DOCUMENTS = statement("count_documents", package=PACKAGE)
 ADD_COUNT = statement("add_count", package=PACKAGE)
 BUSY_FOLDERS = statement("busy_folders", package=PACKAGE)
 NAME_DATABASE = statement("name_database", package=PACKAGE)
-NEEDED_ROOMS = statement("needed_rooms", package=PACKAGE)
+NEEDED_WORK_DIRS = statement("needed_work_dirs", package=PACKAGE)
 ALL = 1_000_000
 LABEL = 255
-COUNTED_SECONDS = 30 * 86_400.0  # how long it is known which refused file was counted
+COUNTED_SECONDS = 30 * 86_400.0  # how long a counted refusal is remembered
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
-    """A file that was taken, and who it is."""
+class ArrivedFile:
+    """A staged file and its identity."""
 
-    place: str  # the folder, as the database calls it
-    folder: str  # as jobs call it
+    folder_id: str  # the folder in the database
+    folder: str  # the folder in the inputs of jobs
     staged: str
     name: str
     size: int
@@ -45,19 +45,19 @@ class Arrived:
     profile: dict[str, Any]
 
 
-class Verdict(StrEnum):
-    """What becomes of a file that was taken."""
+class AdmissionResult(StrEnum):
+    """The result of admitting a staged file."""
 
-    NEW = "new"  # there is a job for it now
-    OWN = "own"  # it is the input of a job that was made before somebody died
+    NEW = "new"  # a job was created for it
+    OWN = "own"  # it is the input of an existing job whose watcher died
     DUPLICATE = "duplicate"
-    LATER = "later"  # another of the same key is at the door
+    LATER = "later"  # another file of the same key is in this batch
 
 
 class Document(NamedTuple):
-    """What is known of one; `state` once it has ended, the job and its nodes until then."""
+    """A document; `state` is set once it has ended, `job_status` and `nodes` are until then."""
 
-    place: str
+    folder_id: str
     key: str
     job_id: str
     name: str
@@ -70,7 +70,7 @@ class Document(NamedTuple):
     out_pdf: str | None
     message: str
     pages: int | None
-    attempt: int  # the last one of its last stage, once it has ended
+    attempt: int  # the last attempt of its last stage, once it has ended
     job_status: str | None
     now: datetime
     nodes: dict[str, Any]
@@ -80,117 +80,119 @@ async def admit(
     tx: Transaction,
     engine_context: EngineContext,
     definition_id: int,
-    arrived: Sequence[Arrived],
+    arrived: Sequence[ArrivedFile],
     tenant: str = "default",
-) -> dict[str, Verdict]:
-    """Make jobs for those that are new; for each, by what it is called in staging, what becomes of it."""
-    verdicts: dict[str, Verdict] = {}
-    fresh: list[tuple[Arrived, int]] = []
-    seen: set[tuple[str, str]] = set()
-    for one in sorted(arrived, key=lambda one: (one.place, one.key)):
-        if (one.place, one.key) in seen:
-            verdicts[one.staged] = Verdict.LATER
+) -> dict[str, AdmissionResult]:
+    """Create jobs for new files; return the admission of each file by its name in staging."""
+    verdicts: dict[str, AdmissionResult] = {}
+    new_files: list[tuple[ArrivedFile, int]] = []
+    keys: set[tuple[str, str]] = set()
+    for file in sorted(arrived, key=lambda file: (file.folder_id, file.key)):
+        if (file.folder_id, file.key) in keys:
+            verdicts[file.staged] = AdmissionResult.LATER
             continue
-        seen.add((one.place, one.key))
-        asked = idempotency.fingerprint(one.key)
-        decision = await idempotency.decide(tx, _record(one, tenant), asked, idempotency.hold())
+        keys.add((file.folder_id, file.key))
+        fingerprint = idempotency.fingerprint(file.key)
+        decision = await idempotency.decide(tx, _record(file, tenant), fingerprint, idempotency.hold())
         if isinstance(decision, New):
-            fresh.append((one, decision.fence))
-            verdicts[one.staged] = Verdict.NEW
+            new_files.append((file, decision.fence))
+            verdicts[file.staged] = AdmissionResult.NEW
         else:
-            verdicts[one.staged] = await _judge(tx, one, tenant)
-    await _submit(tx, engine_context, definition_id, fresh, tenant)
+            verdicts[file.staged] = await _judge(tx, file, tenant)
+    await _submit(tx, engine_context, definition_id, new_files, tenant)
     return verdicts
 
 
-async def _judge(tx: Transaction, one: Arrived, tenant: str) -> Verdict:
-    known = await find_document(tx, one.place, one.key, tenant)
-    is_own = known is not None and known.state is None and known.staged == one.staged
-    return Verdict.OWN if is_own else Verdict.DUPLICATE
+async def _judge(tx: Transaction, file: ArrivedFile, tenant: str) -> AdmissionResult:
+    document = await find_document(tx, file.folder_id, file.key, tenant)
+    is_own = document is not None and document.state is None and document.staged == file.staged
+    return AdmissionResult.OWN if is_own else AdmissionResult.DUPLICATE
 
 
 async def _submit(
     tx: Transaction,
     engine_context: EngineContext,
     definition_id: int,
-    fresh: Sequence[tuple[Arrived, int]],
+    new_files: Sequence[tuple[ArrivedFile, int]],
     tenant: str,
 ) -> None:
-    if not fresh:
+    if not new_files:
         return
-    submissions = [_submission(one, definition_id) for one, _ in fresh]
-    for (one, fence), job_id in zip(
-        fresh, await submit(tx, engine_context, submissions, tenant), strict=True
+    submissions = [_submission(file, definition_id) for file, _ in new_files]
+    for (file, fence), job_id in zip(
+        new_files, await submit(tx, engine_context, submissions, tenant), strict=True
     ):
-        await idempotency.give(tx, _record(one, tenant), fence, job_id)
+        await idempotency.give(tx, _record(file, tenant), fence, job_id)
         await tx.execute(
             ADD_DOCUMENT,
             tenant=tenant,
-            folder=one.place,
-            key=one.key,
+            folder=file.folder_id,
+            key=file.key,
             job=job_id,
-            name=one.name,
-            staged=one.staged,
-            size=one.size,
-            profile=orjson.dumps(one.profile).decode(),
+            name=file.name,
+            staged=file.staged,
+            size=file.size,
+            profile=orjson.dumps(file.profile).decode(),
         )
 
 
-def _submission(one: Arrived, definition_id: int) -> Submission:
+def _submission(file: ArrivedFile, definition_id: int) -> Submission:
     inputs = {
-        "folder": one.folder,
-        "key": one.key,
-        "name": one.name,
-        "staged": one.staged,
-        "profile": one.profile,
+        "folder": file.folder,
+        "key": file.key,
+        "name": file.name,
+        "staged": file.staged,
+        "profile": file.profile,
     }
-    labels = {"document": one.name.encode()[:LABEL].decode(errors="ignore")}
-    if one.folder:
-        labels["user"] = one.folder.rpartition("/")[2]
+    labels = {"document": file.name.encode()[:LABEL].decode(errors="ignore")}
+    if file.folder:
+        labels["user"] = file.folder.rpartition("/")[2]
     return Submission(
         WORKFLOW_ID, inputs, definition_id=definition_id, labels=labels, submitted_by="documents", app=APP
     )
 
 
-def _record(one: Arrived, tenant: str) -> Key:
-    return Key(tenant, f"documents:{one.place}", one.key)
+def _record(file: ArrivedFile, tenant: str) -> Key:
+    return Key(tenant, f"documents:{file.folder_id}", file.key)
 
 
-async def find_document(tx: Transaction, place: str, key: str, tenant: str = "default") -> Document | None:
-    """The one of this key."""
-    found = await _find(tx, tenant, place, key, None, 1)
-    return found[0] if found else None
+async def find_document(
+    tx: Transaction, folder_id: str, key: str, tenant: str = "default"
+) -> Document | None:
+    """The document of this key; None without one."""
+    documents = await _find(tx, tenant, folder_id, key, None, 1)
+    return documents[0] if documents else None
 
 
 async def list_documents(
     tx: Transaction,
-    place: str | None,
+    folder_id: str | None,
     tenant: str = "default",
     *,
     key: str | None = None,
     since: datetime | None = None,
     limit: int = ALL,
 ) -> list[Document]:
-    """Those of a folder or of all, newest first; with `since` those that run or changed after it."""
-    return await _find(tx, tenant, place, key, since, limit)
+    """The documents of a folder or of all, newest first; with `since`, the open and later changed ones."""
+    return await _find(tx, tenant, folder_id, key, since, limit)
 
 
 async def _find(
-    tx: Transaction, tenant: str, place: str | None, key: str | None, since: datetime | None, limit: int
+    tx: Transaction, tenant: str, folder_id: str | None, key: str | None, since: datetime | None, limit: int
 ) -> list[Document]:
-    rows = await tx.fetch(FIND_DOCUMENTS, tenant=tenant, folder=place, key=key, since=since, limit=limit)
+    rows = await tx.fetch(FIND_DOCUMENTS, tenant=tenant, folder=folder_id, key=key, since=since, limit=limit)
     return [_document(row) for row in rows]
 
 
 def _document(row: Row) -> Document:
     document = Document._make(row)
-    nodes = orjson.loads(row[-1]) if row[-1] else {}
-    return document._replace(profile=orjson.loads(row[6]), nodes=nodes)
+    profile, nodes = cast("str", document.profile), cast("str | None", document.nodes)
+    return document._replace(profile=orjson.loads(profile), nodes=orjson.loads(nodes) if nodes else {})
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a document ended that its last node did not end."""
+    """How a document ended."""
 
     state: str
     message: str
@@ -203,7 +205,7 @@ class Ending:
 
     @classmethod
     def of_outputs(cls, out_pdf: str, prep: Mapping[str, Any], ocr: Mapping[str, Any]) -> Ending:
-        """Of one that is a PDF, by what its stages said; of a job that is gone they say nothing."""
+        """The ending of a document with a PDF, by the outputs of its stages; empty if its job is gone."""
         return cls(
             "DONE",
             "",
@@ -217,7 +219,7 @@ class Ending:
 
 
 def ending_of(document: Document) -> Ending:
-    """What its nodes say of a job that has failed, was cancelled, or is gone."""
+    """The ending of a document whose job failed, was cancelled, or is gone."""
     for stage, state in (("prep", "ERROR_PREP"), ("ocr", "ERROR_OCR"), ("finish", "ERROR")):
         node = document.nodes.get(stage, {})
         if node.get("status") == "failed":
@@ -229,39 +231,47 @@ def ending_of(document: Document) -> Ending:
 
 
 async def settle(tx: Transaction, document: Document, ending: Ending, tenant: str = "default") -> bool:
-    """Write how it ended, once; whether that was now."""
-    who = {"tenant": tenant, "folder": document.place, "key": document.key, "job": document.job_id}
-    told = asdict(ending) | {"message": ending.message[:2000], "pages": ending.pages or document.pages}
-    return bool(await tx.fetch(SETTLE_DOCUMENT, **who, **told))
+    """Write the ending of a document, once; False if it had ended already."""
+    document_key = {
+        "tenant": tenant,
+        "folder": document.folder_id,
+        "key": document.key,
+        "job": document.job_id,
+    }
+    values = asdict(ending) | {"message": ending.message[:2000], "pages": ending.pages or document.pages}
+    return bool(await tx.fetch(SETTLE_DOCUMENT, **document_key, **values))
 
 
-async def count_refused(tx: Transaction, place: str, what: str, staged: str, tenant: str = "default") -> None:
-    """One more was refused, for this; once, also if whoever counted it died before he moved it."""
-    once = Key(tenant, f"documents-refused:{place}", idempotency.fingerprint(staged))
-    asked = idempotency.fingerprint(what)
-    decision = await idempotency.decide(tx, once, asked, idempotency.replay(COUNTED_SECONDS))
+async def count_refused(
+    tx: Transaction, folder_id: str, what: str, staged: str, tenant: str = "default"
+) -> None:
+    """Count a refused file for this reason; once per staged name, also after a crash before the move."""
+    count_key = Key(tenant, f"documents-refused:{folder_id}", idempotency.fingerprint(staged))
+    fingerprint = idempotency.fingerprint(what)
+    decision = await idempotency.decide(tx, count_key, fingerprint, idempotency.replay(COUNTED_SECONDS))
     if isinstance(decision, New):
-        await tx.execute(ADD_COUNT, tenant=tenant, folder=place, what=what)
+        await tx.execute(ADD_COUNT, tenant=tenant, folder=folder_id, what=what)
 
 
-async def count_documents(tx: Transaction, place: str | None, tenant: str = "default") -> dict[str, int]:
-    """What was counted in this folder, or in all of them, so far."""
-    return dict(await tx.fetch(COUNT_DOCUMENTS, tenant=tenant, folder=place))
+async def count_documents(tx: Transaction, folder_id: str | None, tenant: str = "default") -> dict[str, int]:
+    """The counters of this folder, or of all folders."""
+    return dict(await tx.fetch(COUNT_DOCUMENTS, tenant=tenant, folder=folder_id))
 
 
 async def busy_folders(tx: Transaction, tenant: str = "default") -> dict[str, int]:
-    """How many documents of each folder are not done."""
+    """The number of open documents in each folder."""
     return dict(await tx.fetch(BUSY_FOLDERS, tenant=tenant))
 
 
 async def name_of_database(tx: Transaction) -> str:
-    """What this database is called where others could be meant."""
-    return str((await tx.fetch(NAME_DATABASE))[0][0])
+    """The unique name of this database."""
+    ((name,),) = await tx.fetch(NAME_DATABASE)
+    return str(name)
 
 
-async def needed_rooms(
-    tx: Transaction, place: str, keys: list[str], keep_seconds: float, tenant: str = "default"
+async def needed_work_dirs(
+    tx: Transaction, folder_id: str, keys: list[str], keep_seconds: float, tenant: str = "default"
 ) -> set[str]:
-    """Of these keys, those whose directories are still needed."""
-    rows = await tx.fetch(NEEDED_ROOMS, tenant=tenant, folder=place, keys=keys, keep=keep_seconds)
-    return {row[0] for row in rows}
+    """The keys among these whose work directories are still needed."""
+    rows = await tx.fetch(NEEDED_WORK_DIRS, tenant=tenant, folder=folder_id, keys=keys, keep=keep_seconds)
+    return {key for (key,) in rows}

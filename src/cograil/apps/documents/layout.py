@@ -1,4 +1,4 @@
-"""Where everything is: the same directories for the house and, below `users`, for each user."""
+"""The directory layout: the same directories for the common folder and, below `users`, for each user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IS_SERVICE_JOB = re.compile(
 ).fullmatch
 IS_USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}").fullmatch
 USERS = "users"
-SPARE = len(" (1000000)")  # for the number of a name that is taken
+SPARE = len(" (1000000)")  # room for the number that a taken name gets
 RAW_PDF, FINAL_PDF, SIDECAR, STATE_FILE = "raw.pdf", "final.pdf", "final.txt", "state.json"
 OUT_NAME = "out.name"  # says which plain name the PDF gets
 ARTIFACTS = frozenset(
@@ -38,9 +38,9 @@ TEMPORARY = (HIDDEN, "raw.tmp.", "final.tmp.")
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """One data directory; `name` is "" for the house, `users/<id>` for a user.
+    """One folder; `name` is "" for the common folder, `users/<id>` for a user.
 
-    With plain names PDFs are called as their input, else also by their key.
+    With plain names a PDF is named after its input; otherwise the name also has the job key.
     """
 
     root: Path
@@ -53,7 +53,7 @@ class Folder:
 
     @property
     def user(self) -> str:
-        """Whose it is; "" for the house."""
+        """The id of its user; "" for the common folder."""
         return self.name.removeprefix(f"{USERS}/")
 
     @property
@@ -96,28 +96,28 @@ class Folder:
     def index(self) -> Path:
         return self.base / "index"
 
-    def room(self, key: str) -> Path:
-        """The directory of one job. Raises UsageError for what is no key."""
+    def work_dir(self, key: str) -> Path:
+        """The work directory of this key. Raises UsageError for an invalid key."""
         if not IS_KEY(key):
-            raise UsageError(f"{key[:200]!r} is no key of a document")
+            raise UsageError(f"{key[:200]!r} is not the key of a document")
         return self.work / key
 
     def source(self, key: str, name: str) -> Path:
-        """Where the input of this document is: by its name, unless that is one of ours."""
-        return self.room(key) / (f"input-{name}" if is_artifact(name) else name)
+        """The path of this document's input; prefixed if its name is that of an artifact."""
+        return self.work_dir(key) / (f"input-{name}" if is_artifact(name) else name)
 
     def pdf(self, name: str, key: str) -> Path:
-        """Where the PDF of this input goes."""
+        """The path of the PDF with the job key in its name."""
         ending = f"__job-{key}.pdf"
         return self.out / f"{fitted(Path(name).stem, MAX_NAME - len(ending))}{ending}"
 
     def plain_pdf(self, name: str) -> Path:
-        """Where the PDF of this input goes with plain names, if nothing else is there."""
+        """The path of the PDF with a plain name, if it is free."""
         return self.out / f"{fitted(Path(name).stem, MAX_NAME - len('.pdf') - SPARE)}.pdf"
 
     def make(self) -> None:
-        """Make what is missing."""
-        for place in (
+        """Create missing directories."""
+        for directory in (
             self.arrivals,
             self.staging,
             self.out,
@@ -128,29 +128,29 @@ class Folder:
             self.rejections,
             self.index,
         ):
-            place.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(parents=True, exist_ok=True)
 
 
 def is_artifact(name: str) -> bool:
-    """Whether a file of this name in a work directory is made by us."""
+    """Whether this is the name of a file that a stage writes in a work directory."""
     return name in ARTIFACTS or name.startswith(TEMPORARY) or is_service_job(name)
 
 
 def is_service_job(name: str) -> bool:
-    """Whether this is the id of a job that a watcher gives to a service, and so the name of its directory."""
+    """Whether this is a service job id, and so the name of a directory of a service."""
     return IS_SERVICE_JOB(name) is not None
 
 
 def folder_of(root: Path, name: str) -> Folder:
-    """The folder of this name. Raises UsageError for what is none."""
+    """The folder of this name. Raises UsageError for an invalid name."""
     if name and not (name.startswith(f"{USERS}/") and IS_USER(name.removeprefix(f"{USERS}/"))):
-        raise UsageError(f"{name[:200]!r} is no folder of documents")
+        raise UsageError(f"{name[:200]!r} is not a folder of documents")
     return Folder(root, name)
 
 
 def folders_of(root: Path) -> list[Folder]:
-    """The house, and every user who has an `in`."""
+    """The common folder, and that of every user with an `in`."""
     users = root / USERS
-    names = sorted(one.name for one in users.iterdir()) if users.is_dir() else []
-    found = [name for name in names if IS_USER(name) and (users / name / "in").is_dir()]
-    return [Folder(root), *(Folder(root, f"{USERS}/{name}") for name in found)]
+    names = sorted(path.name for path in users.iterdir()) if users.is_dir() else []
+    user_ids = [name for name in names if IS_USER(name) and (users / name / "in").is_dir()]
+    return [Folder(root), *(Folder(root, f"{USERS}/{name}") for name in user_ids)]

@@ -1,7 +1,7 @@
-"""Locks on files and directories that end with whoever holds them, also where a file system is far away.
+"""Locks on files and directories that end with the process that holds them, also on network file systems.
 
-On NFS only a file that is open for writing can be locked for one alone. What may not be opened so is locked
-by a hidden file beside it.
+On NFS an exclusive lock needs a file that is open for writing. A file that cannot be opened so is locked through a
+hidden file beside it.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _system = ctypes.CDLL(None, use_errno=True)
 
 
 def file_system_of(descriptor: int) -> int:
-    """The number of the file system that this is on; 0 when nobody says."""
-    told = (ctypes.c_long * 64)()  # struct statfs is smaller, and begins with it
-    return 0 if _system.fstatfs(descriptor, ctypes.byref(told)) else told[0] & 0xFFFFFFFF
+    """The type number of the file system of this descriptor; 0 when unknown."""
+    buffer = (ctypes.c_long * 64)()  # struct statfs is smaller, and begins with it
+    return 0 if _system.fstatfs(descriptor, ctypes.byref(buffer)) else buffer[0] & 0xFFFFFFFF
 
 
 def lock(
     stack: contextlib.ExitStack, path: Path, *, is_waiting: bool = False, may_be_beside: bool = True
 ) -> bool:
-    """Whether this is ours alone until the end of the stack. Raises OSError, FileNotFoundError too."""
+    """Lock this path until the stack is closed; False when another process has it. Raises OSError."""
     if (is_mine := _lock_by(stack, path, os.O_RDONLY, is_waiting)) is not None:
         return is_mine
     try:
         is_mine = _lock_by(stack, path, os.O_RDWR, is_waiting)
     except FileNotFoundError:
         raise
-    except OSError:  # a file of somebody else
+    except OSError:  # a file of another user
         if not may_be_beside:
             raise
         is_mine = None
@@ -46,7 +46,7 @@ def lock(
 
 
 def _lock_by(stack: contextlib.ExitStack, path: Path, mode: int, is_waiting: bool) -> bool | None:
-    """The same by one way to open it; None when it cannot be locked so."""
+    """Lock the path opened in this mode; None when that mode cannot be locked."""
     descriptor = os.open(path, mode | LOOK, 0o666)
     stack.callback(os.close, descriptor)
     try:
@@ -65,7 +65,9 @@ def _lock_beside(stack: contextlib.ExitStack, path: Path, is_waiting: bool) -> b
     beside = path.with_name(f"{atomic_files.HIDDEN}lock-{name}")
     if not _lock_by(stack, beside, os.O_RDWR | os.O_CREAT, is_waiting):
         return False
-    stack.callback(atomic_files.remove, beside)  # before it is closed: whoever waited sees that it is gone
+    stack.callback(
+        atomic_files.remove, beside
+    )  # before it is closed, so that a waiting process sees that it was removed
     return os.path.lexists(path)
 
 

@@ -1,6 +1,6 @@
-"""OCR: `raw.pdf` becomes `final.pdf`, with the text that is seen on its pages behind them.
+"""OCR: `raw.pdf` becomes `final.pdf`, with a text layer behind its pages.
 
-One at a time in a process, which must be one that can be killed: ocrmypdf starts others.
+One document at a time per process; the process must be killable, since ocrmypdf starts others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cograil.apps.documents.prep import BadDocument, Progress, pages_of, remove_
 
 PROGRESS = "cograil.apps.documents.ocr_progress"
 WHITENING = "cograil.apps.documents.ocr_background"
-SCRATCH = "tmp/*", "final.tmp.*"  # what a try writes beside its result
+SCRATCH = "tmp/*", "final.tmp.*"  # temporary files of an attempt
 HOPELESS = {  # exit codes of ocrmypdf that another try does not change
     1: "bad_options",
     2: "bad_pdf",
@@ -30,12 +30,12 @@ HOPELESS = {  # exit codes of ocrmypdf that another try does not change
 
 
 class InvalidPdf(Exception):
-    """What came out is no PDF that anybody should get."""
+    """The output is not a valid PDF."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """What OCR came to."""
+    """The result of OCR."""
 
     pages: int
     words: int = 0
@@ -44,7 +44,7 @@ class Recognised:
 
 def recognise(
     raw: Path,
-    room: Path,
+    work_dir: Path,
     profile: Mapping[str, Any],
     *,
     run: str,
@@ -54,33 +54,33 @@ def recognise(
     progress: Progress,
 ) -> Recognised:
     """Make `final.pdf` in this directory as the profile says. Raises BadDocument or InvalidPdf."""
-    final = room / FINAL_PDF
+    final = work_dir / FINAL_PDF
     if is_resumed and final.exists():
         try:
-            before = Recognised(validate(final, min_bytes, pages_of(raw)), is_reused=True)
-            remove_left(room, run, *SCRATCH)
-            return before
+            reused = Recognised(validate(final, min_bytes, pages_of(raw)), is_reused=True)
+            remove_left(work_dir, run, *SCRATCH)
+            return reused
         except InvalidPdf:
             pass
     atomic_files.remove(final)
-    written, text = room / f"final.tmp.{run}.pdf", room / f"final.tmp.{run}.txt"
-    place = room / "tmp" / run
-    atomic_files.remove(place)
-    place.mkdir(parents=True)
+    written, text = work_dir / f"final.tmp.{run}.pdf", work_dir / f"final.tmp.{run}.txt"
+    scratch_dir = work_dir / "tmp" / run
+    atomic_files.remove(scratch_dir)
+    scratch_dir.mkdir(parents=True)
     try:
-        _run(raw, written, text, place, profile, jobs, progress)
-        found = text.read_text("utf-8", errors="replace") if text.exists() else ""
-        words = len(_words(found))
+        _run(raw, written, text, scratch_dir, profile, jobs, progress)
+        recognised_text = text.read_text("utf-8", errors="replace") if text.exists() else ""
+        words = len(_words(recognised_text))
         pages = validate(written, min_bytes, pages_of(raw), has_text=words > 0)
         atomic_files.sync(written)
         if profile.get("options", {}).get("sidecar_txt") and text.exists():
-            atomic_files.replace(text, room / SIDECAR, "sidecar")
+            atomic_files.replace(text, work_dir / SIDECAR, "sidecar")
         atomic_files.replace(written, final, "final")
     finally:
-        for left in (written, text, place):
-            atomic_files.remove(left)
-        atomic_files.remove_if_empty(room / "tmp")
-    remove_left(room, run, *SCRATCH)
+        for leftover in (written, text, scratch_dir):
+            atomic_files.remove(leftover)
+        atomic_files.remove_if_empty(work_dir / "tmp")
+    remove_left(work_dir, run, *SCRATCH)
     return Recognised(pages, words)
 
 
@@ -88,7 +88,7 @@ def _run(
     raw: Path,
     written: Path,
     text: Path,
-    place: Path,
+    scratch_dir: Path,
     profile: Mapping[str, Any],
     jobs: int,
     progress: Progress,
@@ -99,9 +99,9 @@ def _run(
     from cograil.apps.documents import ocr_progress  # noqa: PLC0415
 
     os.environ.setdefault("OMP_THREAD_LIMIT", "1")
-    before, tempfile.tempdir = tempfile.tempdir, str(place)
+    previous_tempdir, tempfile.tempdir = tempfile.tempdir, str(scratch_dir)
     try:
-        with ocr_progress.told(progress):
+        with ocr_progress.reporting_to(progress):
             code = ocrmypdf.ocr(
                 raw,
                 written,
@@ -117,15 +117,15 @@ def _run(
             raise BadDocument(hopeless, f"ocrmypdf: {error}") from error
         raise
     finally:
-        tempfile.tempdir = before
+        tempfile.tempdir = previous_tempdir
     if int(code):
         raise RuntimeError(f"ocrmypdf ended with code {int(code)}")
 
 
 def options_of(profile: Mapping[str, Any]) -> dict[str, Any]:
-    """What ocrmypdf is told; a page that has text already keeps it."""
+    """The arguments of ocrmypdf; a page that has text already keeps it."""
     options = profile.get("options", {})
-    told: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "language": profile["lang"].split("+"),
         "output_type": "pdf",
         "rotate_pages": bool(profile.get("rotatePages", True)),
@@ -134,27 +134,27 @@ def options_of(profile: Mapping[str, Any]) -> dict[str, Any]:
         "skip_text": True,
     }
     if options.get("fast_mode"):
-        told |= {"rotate_pages": False, "deskew": False, "optimize": 0}
+        arguments |= {"rotate_pages": False, "deskew": False, "optimize": 0}
     if options.get("remove_background"):
-        told["deskew"] = True  # pages are drawn anew only then, see ocr_whitening
+        arguments["deskew"] = True  # pages are rendered anew only then, see ocr_background
     if options.get("dpi"):
-        told["oversample"] = int(options["dpi"])
-    return told
+        arguments["oversample"] = int(options["dpi"])
+    return arguments
 
 
 def plugins_of(profile: Mapping[str, Any]) -> list[str]:
-    """What of ours takes part."""
+    """Our plugins of ocrmypdf for this profile."""
     is_whitened = profile.get("options", {}).get("remove_background")
     return [PROGRESS, WHITENING] if is_whitened else [PROGRESS]
 
 
 def _words(text: str) -> list[str]:
-    """What was recognised, without what ocrmypdf says of pages that it left alone."""
+    """The recognised words, without ocrmypdf's notes on skipped pages."""
     return re.findall(r"\w{2,}", re.sub(r"\[OCR skipped on page\(s\)[^]]*\]", "", text))
 
 
 def validate(pdf: Path, min_bytes: int, pages: int, *, has_text: bool = False) -> int:
-    """How many pages this PDF has. Raises InvalidPdf unless it is whole, and has its text if there is any."""
+    """The page count of this PDF. Raises InvalidPdf unless it opens, has `pages` pages and the expected text."""
     import pikepdf  # noqa: PLC0415
 
     try:
@@ -162,25 +162,27 @@ def validate(pdf: Path, min_bytes: int, pages: int, *, has_text: bool = False) -
             head = file.read(5)
         size = pdf.stat().st_size
         if head != b"%PDF-":
-            raise InvalidPdf("it does not begin like a PDF")
+            raise InvalidPdf("it does not begin with %PDF-")
         if size < min_bytes:
             raise InvalidPdf(f"it has {size} bytes, and should have {min_bytes} at least")
-        with pikepdf.open(pdf) as opened:
-            found = len(opened.pages)
-            has_layer = any(_has_text(page) for page in opened.pages) if has_text else True
+        with pikepdf.open(pdf) as document:
+            page_count = len(document.pages)
+            has_layer = any(_has_text(page) for page in document.pages) if has_text else True
     except (OSError, pikepdf.PdfError) as error:
         raise InvalidPdf(f"it cannot be opened: {error}") from error
-    if found != pages:
-        raise InvalidPdf(f"it has {found} pages instead of {pages}")
+    if page_count != pages:
+        raise InvalidPdf(f"it has {page_count} pages instead of {pages}")
     if not has_layer:
-        raise InvalidPdf("text was recognised, and none is in it")
-    return found
+        raise InvalidPdf("text was recognised, but the PDF has no text layer")
+    return page_count
 
 
 def _has_text(page: Any, depth: int = 0) -> bool:
-    """Whether a page, or a form on it, has a font."""
+    """Whether a page, or a form XObject on it, has a font."""
     resources = page.get("/Resources", {})
     if resources.get("/Font"):
         return True
-    forms = [one for one in resources.get("/XObject", {}).values() if one.get("/Subtype") == "/Form"]
+    forms = [
+        xobject for xobject in resources.get("/XObject", {}).values() if xobject.get("/Subtype") == "/Form"
+    ]
     return depth < 3 and any(_has_text(form, depth + 1) for form in forms)

@@ -1,4 +1,4 @@
-"""A plugin of ocrmypdf: the paper of a page becomes white. ocrmypdf has the option, and no code for it."""
+"""A plugin of ocrmypdf: make the paper of a page white. ocrmypdf has the option, but no code for it."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from PIL import Image, ImageChops, ImageFilter
 if TYPE_CHECKING:
     from ocrmypdf import PageContext
 
-SCALE = 8  # the paper is looked at from so far away
-LETTERS = 9  # what is darker and narrower than this is on it, seen from there
+SCALE = 8  # the paper is estimated on an image smaller by this factor
+LETTERS = 9  # darker marks narrower than this (on the small image) are not paper
 DARKEST_PAPER = 110
 
 
 @hookimpl
 def filter_page_image(page: PageContext, image_filename: Path) -> Path:
-    """The page as it is shown, on white."""
+    """Replace the page image by one on white paper."""
     with Image.open(image_filename) as image:
-        kept: dict[str, Any] = {
+        save_options: dict[str, Any] = {
             name: image.info[name] for name in ("dpi", "icc_profile") if name in image.info
         }
-        kind, shown = image.format, whitened(image)
+        kind, whitened_page = image.format, whitened(image)
     if kind == "JPEG":
-        kept["quality"] = 90
-    shown.save(image_filename, kind, **kept)
+        save_options["quality"] = 90
+    whitened_page.save(image_filename, kind, **save_options)
     return image_filename
 
 
 def whitened(image: Image.Image) -> Image.Image:
-    """As much lighter everywhere as the paper there is darker than white; dark areas are no paper."""
+    """The image, lightened everywhere by how much its paper is darker than white; dark areas stay."""
     if image.mode == "1":
         return image.copy()
     image = image.convert("L" if image.mode in ("L", "LA") else "RGB")

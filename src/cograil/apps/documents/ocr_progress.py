@@ -1,4 +1,4 @@
-"""A plugin of ocrmypdf: pages that are done are told to whoever asked for them, and not drawn."""
+"""A plugin of ocrmypdf: report completed pages to a callback instead of drawing a progress bar."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 
 from ocrmypdf import hookimpl
 
-Told = Callable[[int, int | None, str], None]
-_told: list[Told] = []  # ocrmypdf makes the bars itself, one at a time in a process
+ProgressCallback = Callable[[int, int | None, str], None]
+_callbacks: list[ProgressCallback] = []  # ocrmypdf creates the bars itself, one at a time in a process
 
 
 @contextmanager
-def told(progress: Told) -> Iterator[None]:
-    """Tell this function in this block."""
-    _told.append(progress)
+def reporting_to(progress: ProgressCallback) -> Iterator[None]:
+    """Report progress to this function in this block."""
+    _callbacks.append(progress)
     try:
         yield
     finally:
-        _told.pop()
+        _callbacks.pop()
 
 
-class Bar:
-    """What ocrmypdf takes for a progress bar."""
+class ProgressBar:
+    """The progress bar interface that ocrmypdf expects."""
 
     def __init__(self, *, total: float | None = None, desc: str | None = None, **rest: Any) -> None:
         self._total = None if total is None else int(total)
         self._what = desc or ""
         self._done = 0.0
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         self._tell()
         return self
 
@@ -38,16 +38,16 @@ class Bar:
         pass
 
     def update(self, n: float = 1, *, completed: float | None = None) -> None:
-        """So much more is done, or so much in all; half a page is none."""
+        """Add `n` pages, or set the total to `completed`; fractions of a page are not reported."""
         self._done = self._done + n if completed is None else completed
         self._tell()
 
     def _tell(self) -> None:
-        if _told:
-            _told[-1](int(self._done), self._total, self._what)
+        if _callbacks:
+            _callbacks[-1](int(self._done), self._total, self._what)
 
 
 @hookimpl
-def get_progressbar_class() -> type[Bar]:
-    """Instead of the one that draws."""
-    return Bar
+def get_progressbar_class() -> type[ProgressBar]:
+    """The class that replaces the drawn progress bar."""
+    return ProgressBar

@@ -1,4 +1,4 @@
-"""Documents: what was dropped in the watch folder and how far it is, and what waits for a decision."""
+"""The documents page: the documents of a folder with their progress, and duplicates to decide on."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cograil.app_registry import NavigationEntry
-from cograil.apps.documents import atomic_files, file_claiming, jobs, routes
+from cograil.apps.documents import atomic_files, file_claims, jobs, routes
 from cograil.apps.documents.admission import ENDINGS
 from cograil.apps.documents.duplicates import DISCARD, FORCE, USE_EXISTING
-from cograil.apps.documents.folder_id import place_of
+from cograil.apps.documents.folder_id import folder_id_of
 from cograil.apps.documents.jobs import Document
 from cograil.apps.documents.layout import Folder, folders_of
 from cograil.apps.documents.status_files import state_of
@@ -31,45 +31,45 @@ ENTRY = NavigationEntry(
     "/ui/documents",
     "Documents",
     "M6 3h8l4 4v14H6zM14 3v4h4M9 13h6M9 17h6",
-    lambda caller: caller.tenant == "default",  # whose the folder is
+    lambda caller: caller.tenant == "default",  # the folder belongs to the default tenant
 )
 SHOWN = 100
 
 
-class OfUser(Query):
-    """Whose folder; without it the common one."""
+class FolderQuery(Query):
+    """The user whose folder is shown; by default the common one."""
 
     user: Annotated[str, Field(max_length=64)] = ""
 
 
-class Seen(NamedTuple):
-    """What is in a folder."""
+class FolderContents(NamedTuple):
+    """The held and ignored files of a folder."""
 
-    place: str
+    folder_id: str
     users: list[str]
     held: list[dict[str, Any]]
     ignored: list[str]
 
 
-@documents.get("/documents", "viewer", query=OfUser, media_type=HTML)
+@documents.get("/documents", "viewer", query=FolderQuery, media_type=HTML)
 async def list_documents(request: PageRequest) -> Response:
-    """The documents of a folder, newest first, and what is held there."""
+    """Show the documents of a folder, newest first, and its held files."""
     user, tenant = request.query.user.strip(), request.caller.tenant
     folder = routes.folder_for(as_call(request), user)
-    seen = await asyncio.to_thread(_look, folder.root, user)
+    contents = await asyncio.to_thread(_look, folder.root, user)
     async with request.transaction("documents_show") as tx:
-        counts = await jobs.count_documents(tx, seen.place, tenant)
-        busy = (await jobs.busy_folders(tx, tenant)).get(seen.place, 0)
-        found = await jobs.list_documents(tx, seen.place, tenant, limit=SHOWN)
+        counts = await jobs.count_documents(tx, contents.folder_id, tenant)
+        busy = (await jobs.busy_folders(tx, tenant)).get(contents.folder_id, 0)
+        found_documents = await jobs.list_documents(tx, contents.folder_id, tenant, limit=SHOWN)
     return page(
         request,
         "documents.html",
         user=user,
-        users=seen.users,
-        held=seen.held,
-        ignored=seen.ignored[:SHOWN],
-        why_ignored=file_claiming.WHY_IGNORED,
-        documents=[_shown(one) for one in found],
+        users=contents.users,
+        held=contents.held,
+        ignored=contents.ignored[:SHOWN],
+        why_ignored=file_claims.WHY_IGNORED,
+        documents=[_shown(document) for document in found_documents],
         counts=counts | {"busy": busy},
         most=SHOWN,
         workflow=WORKFLOW_ID,
@@ -78,32 +78,36 @@ async def list_documents(request: PageRequest) -> Response:
     )
 
 
-def _look(root: Path, user: str) -> Seen:
-    """What the folder of this user has. Raises NotFound for a user who has none."""
+def _look(root: Path, user: str) -> FolderContents:
+    """The contents of the folder of this user. Raises NotFound for a user without one."""
     folders = {folder.user: folder for folder in folders_of(root)}
     if user not in folders:
-        raise NotFound("there is no such user")
+        raise NotFound("no user with this id has a folder")
     own = folders.pop(user)
-    return Seen(place_of(own), sorted({*folders, user} - {""}), routes.held_of(own), _ignored(own))
+    return FolderContents(
+        folder_id_of(own), sorted({*folders, user} - {""}), routes.held_of(own), _ignored(own)
+    )
 
 
 def _ignored(folder: Folder) -> list[str]:
-    return sorted(atomic_files.cleaned(name) for name in file_claiming.ignored(folder))
+    return sorted(atomic_files.cleaned(name) for name in file_claims.ignored(folder))
 
 
 def _shown(document: Document) -> dict[str, Any]:
-    """A document, where it is, and its pages while somebody works on them."""
-    told = state_of(document)
-    at_work = [one for one in document.nodes.values() if one["status"] == "running" and one.get("total")]
+    """A row of the page: a document, its state, and its progress while a stage runs."""
+    status = state_of(document)
+    running_nodes = [
+        node for node in document.nodes.values() if node["status"] == "running" and node.get("total")
+    ]
     return {
         "name": document.name,
         "key": document.key,
         "job_id": document.job_id,
-        "state": told["state"],
-        "colour": _colour(told["state"]),
-        "message": told["message"],
+        "state": status["state"],
+        "colour": _colour(status["state"]),
+        "message": status["message"],
         "pages": document.pages,
-        "progress": at_work[-1] if at_work else None,
+        "progress": running_nodes[-1] if running_nodes else None,
         "out_pdf": document.out_pdf,
         "created_at": document.created_at,
         "changed_at": document.changed_at,
@@ -125,8 +129,8 @@ def _colour(state: str) -> str:
 
 def _decided(action: str) -> Callable[[Form], Body]:
     def read(form: Form) -> Body:
-        said = {"action": action, "file": form.get("file", ""), "user": form.get("user", "")}
-        return as_model(said, routes.Decision)
+        fields = {"action": action, "file": form.get("file", ""), "user": form.get("user", "")}
+        return as_model(fields, routes.Decision)
 
     return read
 
@@ -135,7 +139,7 @@ class Choice(NamedTuple):
     """A decision as the page offers it."""
 
     action: str
-    word: str
+    path_segment: str
     label: str
     question: str
     done: str
@@ -163,14 +167,14 @@ add_actions(
     documents,
     *(
         Action(
-            f"/documents/{{key}}/{one.word}",
+            f"/documents/{{key}}/{choice.path_segment}",
             "operator",
             routes.decide,
-            _decided(one.action),
-            one.question,
-            one.done,
-            is_grave=one.action == DISCARD,
+            _decided(choice.action),
+            choice.question,
+            choice.done,
+            is_grave=choice.action == DISCARD,
         )
-        for one in DECISIONS
+        for choice in DECISIONS
     ),
 )

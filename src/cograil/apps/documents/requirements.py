@@ -1,4 +1,4 @@
-"""What working on documents needs here: the extra, and the programs of the system."""
+"""Requirements of the documents app: the Python extra, and programs of the system."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ PACKAGES = {"libarchive": "libarchive13", "tesseract": "tesseract-ocr", "ghostsc
 
 
 def require_extra_of_documents() -> None:
-    """Raises UsageError where the extra `documents` is not installed."""
+    """Raise UsageError if the extra `documents` is not installed."""
     require_extra("documents", MODULES)
 
 
 def require_tools(settings: DocumentSettings) -> None:
-    """Raises UsageError with the command that installs what is missing; a service brings its own tools."""
+    """Raise UsageError with the command that installs missing tools; a service brings its own tools."""
     require_extra_of_documents()
     require_programs(missing_programs(settings))
 
 
 def missing_programs(settings: DocumentSettings) -> dict[str, str]:
-    """The programs and languages that are not there, and the package that has each."""
+    """The missing programs and languages, each with its package."""
     infos = []
     if not settings.prep_url:
         infos.append(tools.prep_info())

@@ -1,8 +1,8 @@
-"""Renames that spare what has the name already, also where the kernel knows none.
+"""Renames that never overwrite, also on file systems without RENAME_NOREPLACE.
 
-NFS, 9p and some FUSE file systems refuse RENAME_NOREPLACE. There a file is linked, which is refused for a
-name that is taken, and then unlinked; without links, the name is reserved by something empty that is renamed
-over. Whoever dies between two such steps leaves what the next one can tell, and goes on from.
+NFS, 9p and some FUSE file systems refuse RENAME_NOREPLACE. There a file is linked, which fails for a name that is
+taken, and then unlinked; without links, the name is reserved by an empty file or directory that is renamed over.
+A crash between two such steps leaves a state that the next process recognises and continues.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP)
 TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR)
 _NOREPLACE = 1
 _AT_FDCWD = -100
-_FOLDER, _FILE = stat.S_ISVTX | 0o700, stat.S_ISVTX | 0o600  # nobody gives these to what is empty
+_FOLDER, _FILE = (
+    stat.S_ISVTX | 0o700,
+    stat.S_ISVTX | 0o600,
+)  # modes that mark an empty file or directory as reserved
 _OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def rename(source: Path, target: Path) -> None:
-    """Rename, unless there is something of this name."""
+    """Rename. Raises FileExistsError if the target exists."""
     libc = ctypes.CDLL(None, use_errno=True)
     if hasattr(libc, "renameat2"):
         names = os.fsencode(source), os.fsencode(target)
@@ -40,7 +43,7 @@ def rename(source: Path, target: Path) -> None:
 
 
 def rename_without_kernel(source: Path, target: Path) -> None:
-    """The same in two steps."""
+    """Rename without overwriting in two steps."""
     _require_one_file_system(source, target)
     if stat.S_ISDIR(source.lstat().st_mode):
         _rename_over_reserved(source, target)
@@ -62,18 +65,18 @@ def rename_without_kernel(source: Path, target: Path) -> None:
 
 
 def _require_one_file_system(source: Path, target: Path) -> None:
-    """Raises EXDEV, as a rename does before it looks at the name; a link says first that it is taken."""
+    """Raise EXDEV, as a rename does before it checks the name; a link checks the name first."""
     if source.lstat().st_dev != target.parent.stat().st_dev:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(source), None, str(target))
     try:
-        os.rename(source, os.path.join(target.parent, "."))  # this never is one: EBUSY, on one mount
+        os.rename(source, os.path.join(target.parent, "."))  # never succeeds: EBUSY on one mount
     except OSError as error:
         if error.errno == errno.EXDEV:
             raise
 
 
 def _unlink(source: Path, target: Path, is_linked: bool) -> None:
-    """The second step. If somebody did it who gave the file another name, it is his."""
+    """Unlink the source. If another process renamed it in between, the file is theirs."""
     try:
         os.unlink(source)
     except FileNotFoundError:
@@ -98,18 +101,18 @@ def _rename_over_reserved(source: Path, target: Path) -> None:
 
 
 def is_reserved(path: Path) -> bool:
-    """Whether this is nothing but a name, for something that is about to be moved here or never will be."""
+    """Whether this is an empty reservation for a file that is about to be moved here, or whose mover died."""
     return _is_reserved(path.lstat())
 
 
-def _is_reserved(found: os.stat_result) -> bool:
-    is_empty = stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and not found.st_size)
-    return is_empty and stat.S_IMODE(found.st_mode) & ~stat.S_ISGID in (_FOLDER, _FILE)
+def _is_reserved(info: os.stat_result) -> bool:
+    is_empty = stat.S_ISDIR(info.st_mode) or (stat.S_ISREG(info.st_mode) and not info.st_size)
+    return is_empty and stat.S_IMODE(info.st_mode) & ~stat.S_ISGID in (_FOLDER, _FILE)
 
 
 @contextlib.contextmanager
 def _reserved_folder(target: Path) -> Iterator[None]:
-    """A folder is renamed over an empty one only: of two who use one name, one is refused."""
+    """Reserve a name by an empty directory: a rename only replaces an empty one, so one of two movers fails."""
     try:
         target.mkdir(mode=_FOLDER)
     except FileExistsError:
@@ -120,7 +123,7 @@ def _reserved_folder(target: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _reserved_file(target: Path) -> Iterator[None]:
-    """An empty file that is locked: of one who died, it is not."""
+    """Reserve a name by an empty, locked file; the lock ends with its process."""
     is_own = True
     try:
         descriptor = os.open(target, _OPEN | os.O_CREAT | os.O_EXCL, _FILE)
@@ -137,7 +140,7 @@ def _reserved_file(target: Path) -> Iterator[None]:
 
 
 def _is_ours(descriptor: int, target: Path, is_own: bool) -> bool:
-    """Whether we hold it. Where there are no locks, whoever made it does."""
+    """Whether we hold the reservation. Where there are no locks, the process that created it does."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

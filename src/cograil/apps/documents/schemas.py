@@ -1,4 +1,4 @@
-"""What /apps/documents answers, for its description."""
+"""The response schemas of /apps/documents."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class DocumentEntry(TypedDict):
 
 
 class DocumentEntries(RootModel[list[DocumentEntry]]):
-    """Those that were taken, newest first."""
+    """Documents, newest first."""
 
 
 class InputFile(TypedDict):
-    """What came, and where it is now."""
+    """The name and current path of an input."""
 
     name: str
     path: str | None
 
 
 class DocumentDetails(TypedDict):
-    """A document as its state.json shows it; paths are told where the folder is known."""
+    """A document as in its state.json; paths are null where the folder is not known."""
 
     jobKey: str
     state: str
@@ -61,7 +61,7 @@ class DocumentDetails(TypedDict):
 
 
 class DocumentConfig(TypedDict):
-    """What is configured."""
+    """The current configuration."""
 
     prep_concurrency: int
     ocr_concurrency: int
@@ -70,17 +70,17 @@ class DocumentConfig(TypedDict):
 
 
 class AppliedConfig(TypedDict):
-    """What was changed."""
+    """The applied change."""
 
     applied: dict[str, Json]
 
 
 class Decided(TypedDict):
-    """What becomes of what is held."""
+    """The recorded decision."""
 
     jobKey: str
     action: str
 
 
 class HeldDocuments(RootModel[list[dict[str, Any]]]):
-    """The reports of what is held until somebody decides, with the files of each."""
+    """The reports of held duplicates, with the files of each."""

@@ -1,7 +1,7 @@
-"""PREP and OCR by their services: asked over HTTP, and asked again until they are done.
+"""The HTTP client of PREP and OCR services: submit a job and poll it until it ends.
 
-A service that is down is waited for, one that forgot a job is told it again. Each attempt is a job of its own
-for the service, so what an attempt that was given up still does there is nobody's.
+A service that is down is waited for; one that lost a job gets it again. Each attempt is a separate job of the
+service, so an abandoned attempt that still runs there does not affect the next one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import httpx2
 
 from cograil.apps.documents import ocr, prep, service_results
 from cograil.apps.documents.core import is_heartbeat_stale
-from cograil.apps.documents.handlers import Terms, folder_here, invalid_pdf, place_input, room_of
+from cograil.apps.documents.handlers import StageOptions, folder_here, invalid_pdf, make_work_dir, place_input
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF
 from cograil.apps.documents.settings import DocumentSettings
 from cograil.apps.documents.workflow import OCR_SERVICE, PREP_SERVICE
@@ -26,7 +26,7 @@ from cograil.runners.context import Context, Fail, Retry
 from cograil.runners.handler_registry import Registry
 from cograil.setting_sections import OutboundSettings
 
-PATIENCE_SECONDS = 10.0
+REQUEST_SECONDS = 10.0
 INFO_SECONDS = 5.0
 POLL_SECONDS = 1.0
 MAX_PAUSE = 15.0
@@ -38,13 +38,13 @@ Handler = Callable[..., Awaitable[dict[str, Any]]]
 
 
 class ServiceDown(Exception):
-    """Nobody answers there, or not in a way that can be understood."""
+    """The service does not respond, or its response is invalid."""
 
 
 async def ask(
-    url: str, method: str, target: str, body: Any = None, *, seconds: float = PATIENCE_SECONDS
+    url: str, method: str, target: str, body: Any = None, *, seconds: float = REQUEST_SECONDS
 ) -> tuple[int, Any]:
-    """The status and the JSON of an answer. The operator named the place, so it may be anywhere."""
+    """The status and JSON body of the response. Private addresses are allowed: the operator set the URL."""
     content = b"" if body is None else json.dumps(body).encode()
     headers = [(b"content-type", b"application/json"), (b"accept", b"application/json")]
     try:
@@ -56,22 +56,22 @@ async def ask(
                 async for piece in response.aiter_bytes():
                     raw += piece
                     if len(raw) > MAX_BYTES:
-                        raise ServiceDown(f"{url} answers too much")
+                        raise ServiceDown(f"{url} sent more than {MAX_BYTES:,} bytes")
                 return response.status_code, json.loads(raw)
     except (TimeoutError, httpx2.HTTPError, UnknownHost, ForbiddenDestination, ValueError) as error:
-        raise ServiceDown(f"{url} does not answer: {error or type(error).__name__}") from error
+        raise ServiceDown(f"{url} does not respond: {error or type(error).__name__}") from error
 
 
 async def info_of(url: str) -> dict[str, Any]:
-    """What this service says of itself. Raises ServiceDown."""
+    """The `/info` of this service. Raises ServiceDown."""
     status, info = await ask(url, "GET", "/info", seconds=INFO_SECONDS)
     if status != 200 or not isinstance(info, dict) or not isinstance(info.get("versions"), dict):
-        raise ServiceDown(f"{url} does not say who it is")
+        raise ServiceDown(f"{url}/info does not name its versions")
     return info
 
 
 def register(registry: Registry, settings: DocumentSettings) -> None:
-    """Let the worker of this registry have documents worked on by the services that are named."""
+    """Register handlers that call the configured services."""
     if settings.prep_url:
         registry.register(_prep_handler(settings.prep_url), PREP_SERVICE)
     if settings.ocr_url:
@@ -88,17 +88,17 @@ def _prep_handler(url: str) -> Handler:
         profile: dict[str, Any],
         terms: dict[str, Any],
     ) -> dict[str, Any]:
-        """Have raw.pdf made."""
-        here, on = folder_here(folder), Terms(**terms)
-        room = room_of(here, key, name)
-        source = await asyncio.to_thread(place_input, here, key, name, staged)
-        if on.is_resumed and (pages := await asyncio.to_thread(prep.pages_of, room / RAW_PDF)):
+        """Have the PREP service make raw.pdf."""
+        own_folder, options = folder_here(folder), StageOptions(**terms)
+        work_dir = make_work_dir(own_folder, key, name)
+        source = await asyncio.to_thread(place_input, own_folder, key, name, staged)
+        if options.is_resumed and (pages := await asyncio.to_thread(prep.pages_of, work_dir / RAW_PDF)):
             return {"pages": pages, "is_reused": True}
         order = {"inputPath": str(source), "options": profile["ocr"].get("options", {})}
-        done = await _see_through(ctx, url, "prep", key, room, order, on)
-        pages = await asyncio.to_thread(prep.pages_of, room / RAW_PDF)
+        done = await _run_order(ctx, url, "prep", key, work_dir, order, options)
+        pages = await asyncio.to_thread(prep.pages_of, work_dir / RAW_PDF)
         if not pages:
-            raise Retry("the service says that it is done, and there is no raw.pdf", code="pdf_invalid")
+            raise Retry("the service reports DONE without a raw.pdf", code="pdf_invalid")
         return {"pages": pages, "is_reused": bool(done.get("is_reused"))}
 
     return prep_by_service
@@ -108,59 +108,65 @@ def _ocr_handler(url: str) -> Handler:
     async def ocr_by_service(
         ctx: Context, folder: str, key: str, name: str, profile: dict[str, Any], terms: dict[str, Any]
     ) -> dict[str, Any]:
-        """Have final.pdf made."""
-        on, invalid = Terms(**terms), (ctx.checkpoint_data or {}).get("pdf_invalid", 0)
-        room = room_of(folder_here(folder), key, name)
-        names = ("lang", "rotatePages", "deskew", "optimize", "options")
-        told = on.ocr_profile(profile)
-        order = {"rawPdfPath": str(room / RAW_PDF)} | {one: told[one] for one in names if one in told}
-        if on.is_resumed and (pages := await asyncio.to_thread(_recognised_pages, room, on.min_bytes)):
+        """Have the OCR service make final.pdf."""
+        options, invalid = StageOptions(**terms), (ctx.checkpoint_data or {}).get("pdf_invalid", 0)
+        work_dir = make_work_dir(folder_here(folder), key, name)
+        fields = ("lang", "rotatePages", "deskew", "optimize", "options")
+        ocr_profile = options.ocr_profile(profile)
+        order = {"rawPdfPath": str(work_dir / RAW_PDF)} | {
+            name: ocr_profile[name] for name in fields if name in ocr_profile
+        }
+        if options.is_resumed and (
+            pages := await asyncio.to_thread(_recognised_pages, work_dir, options.min_bytes)
+        ):
             return {"pages": pages, "is_reused": True, "pdf_invalid": invalid, "attempt": ctx.attempt}
         try:
-            done = await _see_through(ctx, url, "ocr", key, room, order, on)
-            pages = await asyncio.to_thread(_validated, room, on.min_bytes, done)
+            done = await _run_order(ctx, url, "ocr", key, work_dir, order, options)
+            pages = await asyncio.to_thread(_validated, work_dir, options.min_bytes, done)
         except ocr.InvalidPdf as error:
-            await asyncio.to_thread(service_results.remove_result, room, "ocr")  # no attempt may use it
+            await asyncio.to_thread(service_results.remove_result, work_dir, "ocr")  # no attempt may use it
             await ctx.checkpoint({"pdf_invalid": invalid + 1})
             raise invalid_pdf(error, invalid + 1) from error
-        told = {"pages": pages, "is_reused": bool(done.get("is_reused"))}
-        return told | {"pdf_invalid": invalid, "attempt": ctx.attempt}
+        ocr_profile = {"pages": pages, "is_reused": bool(done.get("is_reused"))}
+        return ocr_profile | {"pdf_invalid": invalid, "attempt": ctx.attempt}
 
     return ocr_by_service
 
 
-class Pulse:
-    """The heartbeat of a stage that a service runs, from the moment at which it was first seen to run.
+class ServiceHeartbeat:
+    """The heartbeat of a stage that a service runs, from when it was first seen running.
 
-    What an earlier try left behind says nothing of this one.
+    The file of an earlier attempt says nothing about this one.
     """
 
-    def __init__(self, paths: tuple[Path, ...], terms: Terms) -> None:
+    def __init__(self, paths: tuple[Path, ...], terms: StageOptions) -> None:
         self._paths = paths
-        self._patience = terms.timeout_seconds + 4 * terms.pulse_seconds
+        self._timeout = terms.timeout_seconds + 4 * terms.pulse_seconds
         self._since: float | None = None
 
     def is_gone(self) -> bool:
-        """Whether it has not beaten for too long, or never did for twice that time."""
+        """Whether the heartbeat is too old, or missing for twice that time."""
         self._since = self._since or time.monotonic()
         waited = time.monotonic() - self._since
         paths = [path for path in self._paths if path.exists()]
         if not paths:
-            return waited > 2 * self._patience
-        return waited > self._patience and all(is_heartbeat_stale(path, self._patience) for path in paths)
+            return waited > 2 * self._timeout
+        return waited > self._timeout and all(is_heartbeat_stale(path, self._timeout) for path in paths)
 
 
-async def _see_through(
-    ctx: Context, url: str, kind: str, key: str, room: Path, order: dict[str, Any], terms: Terms
+async def _run_order(
+    ctx: Context, url: str, kind: str, key: str, work_dir: Path, order: dict[str, Any], terms: StageOptions
 ) -> dict[str, Any]:
-    """Have this done; what the service says of it. Raises Fail, Retry or InvalidPdf."""
+    """Run this order on the service; return its record. Raises Fail, Retry or InvalidPdf."""
     job_id = f"{key}.{ctx.job_id[-12:]}.{ctx.attempt}"
-    order = {"jobId": job_id, "workDir": str(room), "smartResume": terms.is_resumed, **order}
+    order = {"jobId": job_id, "workDir": str(work_dir), "smartResume": terms.is_resumed, **order}
     pause = POLL_SECONDS
     is_sent = False
     name = f"{kind}.heartbeat"
-    pulse = Pulse((room / job_id / name, room / name), terms)  # the second: services of an older cograil
-    await asyncio.to_thread(service_results.remove_result, room, kind)
+    pulse = ServiceHeartbeat(
+        (work_dir / job_id / name, work_dir / name), terms
+    )  # the second: services of an older cograil
+    await asyncio.to_thread(service_results.remove_result, work_dir, kind)
     while True:
         try:
             if not is_sent:
@@ -171,75 +177,75 @@ async def _see_through(
             ctx.log.warning("waiting for a service", error=str(error))
             status, record = 0, {}
         if status != 200:
-            is_sent = is_sent and status != 404  # it lost the job: it is told again
+            is_sent = is_sent and status != 404  # it lost the job: it is sent again
             pause = min(pause * 2, MAX_PAUSE)
             await asyncio.sleep(pause)
             continue
         pause = POLL_SECONDS
         if record["state"] in ("DONE", "ERROR"):
-            return await asyncio.to_thread(_outcome, record, room, job_id, kind)
-        _tell(ctx, kind, record)
+            return await asyncio.to_thread(_outcome, record, work_dir, job_id, kind)
+        _report_progress(ctx, kind, record)
         if record["state"] == "RUNNING" and pulse.is_gone():
-            told = f"{kind} had not moved for {terms.timeout_seconds:g} s"
-            raise Retry(told, code="heartbeat_timeout")
+            message = f"{kind} had not moved for {terms.timeout_seconds:g} s"
+            raise Retry(message, code="heartbeat_timeout")
         await asyncio.sleep(POLL_SECONDS)
 
 
-def _recognised_pages(room: Path, min_bytes: int) -> int:
+def _recognised_pages(work_dir: Path, min_bytes: int) -> int:
     """The pages of a valid final.pdf that an earlier attempt left; 0 without one."""
     try:
-        return ocr.validate(room / FINAL_PDF, min_bytes, prep.pages_of(room / RAW_PDF))
+        return ocr.validate(work_dir / FINAL_PDF, min_bytes, prep.pages_of(work_dir / RAW_PDF))
     except ocr.InvalidPdf:
         return 0
 
 
-def _validated(room: Path, min_bytes: int, record: dict[str, Any]) -> int:
-    """The pages of what a service made, which may be anybody's. Raises InvalidPdf.
+def _validated(work_dir: Path, min_bytes: int, record: dict[str, Any]) -> int:
+    """The page count of a PDF made by a service, which is not trusted. Raises InvalidPdf.
 
-    Where it says how many words it found, they must be in it.
+    If the record has a word count, the PDF must have a text layer.
     """
     words = record.get("words")
     has_text = isinstance(words, int) and words > 0
-    return ocr.validate(room / FINAL_PDF, min_bytes, prep.pages_of(room / RAW_PDF), has_text=has_text)
+    return ocr.validate(work_dir / FINAL_PDF, min_bytes, prep.pages_of(work_dir / RAW_PDF), has_text=has_text)
 
 
 def _accepted(answer: tuple[int, Any]) -> None:
-    status, told = answer
+    status, content = answer
     if status == 422:
-        said = told.get("detail") if isinstance(told, dict) else told
-        raise Fail(f"the service refuses this: {said}", code="refused_by_service")
+        detail = content.get("detail") if isinstance(content, dict) else content
+        raise Fail(f"the service refuses this: {detail}", code="refused_by_service")
     if status != 202:
         raise ServiceDown(f"the service answered {status}")
 
 
 def _understood(answer: tuple[int, Any]) -> tuple[int, dict[str, Any]]:
-    """A record, or that there is none. Raises ServiceDown for what is neither, which costs no attempt."""
-    status, told = answer
+    """The status and record of a job; (404, {}) without one. Raises ServiceDown, which costs no attempt."""
+    status, content = answer
     if status == 404:
         return status, {}
-    if status != 200 or not isinstance(told, dict) or told.get("state") not in STATES:
-        raise ServiceDown(f"the service answered {status}, and not with the record of a job")
-    return status, told
+    if status != 200 or not isinstance(content, dict) or content.get("state") not in STATES:
+        raise ServiceDown(f"the service answered {status} without the record of a job")
+    return status, content
 
 
-def _outcome(record: dict[str, Any], room: Path, job_id: str, kind: str) -> dict[str, Any]:
-    """What a service says of a job that ended; what it made is in the work directory then."""
+def _outcome(record: dict[str, Any], work_dir: Path, job_id: str, kind: str) -> dict[str, Any]:
+    """The record of a job that ended; its result is moved to the work directory."""
     if record["state"] == "DONE":
         try:
-            service_results.collect(room, job_id, kind, record)
+            service_results.collect(work_dir, job_id, kind, record)
         except service_results.ForeignArtifact as foreign:
             raise Fail(str(foreign), code="foreign_artifact") from foreign
         return record
-    service_results.discard(room, job_id, kind)
+    service_results.discard(work_dir, job_id, kind)
     error = record.get("error") or {}
     if error.get("type") == "pdf_invalid":
-        raise ocr.InvalidPdf(str(error.get("detail") or "the service says so"))
+        raise ocr.InvalidPdf(str(error.get("detail") or "reported by the service"))
     refusal = Fail if error.get("final") else Retry
     raise refusal(str(error.get("detail") or "it failed"), code=str(error.get("type") or "service_error"))
 
 
-def _tell(ctx: Context, kind: str, record: dict[str, Any]) -> None:
-    """Progress in pages."""
+def _report_progress(ctx: Context, kind: str, record: dict[str, Any]) -> None:
+    """Report progress in pages."""
     progress = record.get("progress") or {}
     if progress.get("total") and (kind == "prep" or progress.get("what") == "OCR"):
         ctx.progress(progress["current"], progress["total"], str(progress.get("what", "")))

@@ -1,7 +1,7 @@
-"""PREP and OCR as services: a queue of files that move from directory to directory, and a small HTTP API.
+"""PREP and OCR as services: a queue of files that move between directories, and a small HTTP API.
 
-`<kind>/{queue,running,done,error}/<jobId>.json` below the data directory. A claim is a rename, so several of
-one kind may share a folder; what was running when the last of them died is queued again when one starts.
+`<kind>/{queue,running,done,error}/<jobId>.json` below the data directory. A claim is a rename, so several services of
+one kind may share a folder; jobs that ran when the last of them died are queued again when one starts.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from cograil.settings import Settings
 log = structlog.get_logger("documents")
 Kind = Literal["prep", "ocr"]
 STATES = {"queue": "QUEUED", "running": "RUNNING", "done": "DONE", "error": "ERROR"}
-LOCK = ".cograil-lock"  # a file: a lock on a directory is unknown to other machines
+LOCK = ".cograil-lock"  # a file: on NFS a lock on a directory is not visible to other machines
 IDLE_SECONDS = 0.5
 MAX_BODY = 64 * 1024
-WRITTEN: dict[Kind, tuple[str, ...]] = {  # below workDir/<jobId>
+OUTPUTS: dict[Kind, tuple[str, ...]] = {  # below workDir/<jobId>
     "prep": (RAW_PDF, "raw.tmp.*", "pages", "prep.heartbeat", "prep.log"),
     "ocr": (FINAL_PDF, SIDECAR, "final.tmp.*", "tmp", "ocr.heartbeat", "ocr.log"),
 }
@@ -68,7 +68,7 @@ class PrepOrder(BaseModel):
         return self.inputPath
 
     @property
-    def room(self) -> str:
+    def job_dir(self) -> str:
         """The directory of this job: `workDir` is the one that all jobs share."""
         return os.path.join(self.workDir, self.jobId)
 
@@ -97,7 +97,7 @@ class OcrOrder(BaseModel):
         return self.rawPdfPath
 
     @property
-    def room(self) -> str:
+    def job_dir(self) -> str:
         """The directory of this job: `workDir` is the one that all jobs share."""
         return os.path.join(self.workDir, self.jobId)
 
@@ -110,12 +110,12 @@ class OcrOrder(BaseModel):
 ORDERS: dict[Kind, type[PrepOrder] | type[OcrOrder]] = {"prep": PrepOrder, "ocr": OcrOrder}
 
 
-class Refused(Exception):
-    """An order that cannot be one."""
+class InvalidOrder(Exception):
+    """An order is invalid."""
 
 
 class Service:
-    """One service on a data directory."""
+    """A PREP or OCR service on a data directory."""
 
     def __init__(
         self, kind: Kind, root: Path, settings: DocumentSettings, pulse_seconds: float = 5.0
@@ -135,11 +135,11 @@ class Service:
         return self._root / self.kind / name
 
     def info(self) -> dict[str, Any]:
-        """Who this is."""
+        """The response to `/info`."""
         return tools.prep_info() if self.kind == "prep" else tools.ocr_info()
 
     def find(self, job_id: str) -> dict[str, Any] | None:
-        """The record of this job, wherever it is."""
+        """The record of this job in any state; None without one."""
         if not IS_ID(job_id):
             return None
         for name, state in STATES.items():
@@ -149,43 +149,43 @@ class Service:
         return None
 
     def take(self, body: Any) -> str:
-        """Queue this order, unless it is queued or running; its id. Raises Refused."""
+        """Queue this order, unless it is queued or running; return its id. Raises InvalidOrder."""
         try:
             order = ORDERS[self.kind].model_validate(body)
         except ValidationError as error:
-            wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
-            raise Refused("; ".join(wrong)) from error
-        self._confine(order.source, order.workDir, order.room)
-        self._spare(Path(order.source), Path(order.room).resolve())
+            messages = [f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors()]
+            raise InvalidOrder("; ".join(messages)) from error
+        self._confine(order.source, order.workDir, order.job_dir)
+        self._require_separate_source(Path(order.source), Path(order.job_dir).resolve())
         if isinstance(order, OcrOrder) and not IS_LANGUAGE(order.lang):
-            raise Refused("lang: must name languages such as fra+eng")
+            raise InvalidOrder("lang: must name languages such as fra+eng")
         name = f"{order.jobId}.json"
-        if not any((self._place(place) / name).exists() for place in ("queue", "running")):
+        if not any((self._place(state) / name).exists() for state in ("queue", "running")):
             record = self._record(order.jobId, "QUEUED", "") | {"order": order.model_dump()}
             atomic_files.write_json(self._place("queue") / name, record)
-            for place in ("done", "error"):
-                atomic_files.remove(self._place(place) / name)
+            for state in ("done", "error"):
+                atomic_files.remove(self._place(state) / name)
         self._has_work.set()
         return order.jobId
 
     def _confine(self, *paths: str) -> None:
         for path in paths:
             if "\0" in path or not Path(path).is_absolute():
-                raise Refused(f"{path[:200]!a} is no absolute path")
+                raise InvalidOrder(f"{path[:200]!a} is not an absolute path")
             try:
                 is_inside = Path(path).resolve().is_relative_to(self._root)
-            except (OSError, RuntimeError, ValueError) as error:  # links in a circle, names that are none
-                raise Refused(f"{path[:200]!a} is no path that can be used") from error
+            except (OSError, RuntimeError, ValueError) as error:  # a cycle of links, an invalid name
+                raise InvalidOrder(f"{path[:200]!a} is not a valid path") from error
             if not is_inside:
-                raise Refused(f"{path[:200]!a} is outside the data directory")
+                raise InvalidOrder(f"{path[:200]!a} is outside the data directory")
 
-    def _spare(self, source: Path, room: Path) -> None:
-        """Refuse a source that the stage itself would remove or write to."""
+    def _require_separate_source(self, source: Path, work_dir: Path) -> None:
+        """Raise InvalidOrder for a source that the stage itself would remove or overwrite."""
         for path in (source.resolve(), source.parent.resolve() / source.name):
-            begins = path.relative_to(room).parts[:1] if path.is_relative_to(room) else ()
-            is_written = any(fnmatch(begins[0], name) for name in WRITTEN[self.kind]) if begins else False
-            if is_written or room.is_relative_to(path):
-                raise Refused(f"{str(source)[:200]!a} is what this stage writes in workDir/<jobId>")
+            begins = path.relative_to(work_dir).parts[:1] if path.is_relative_to(work_dir) else ()
+            is_written = any(fnmatch(begins[0], name) for name in OUTPUTS[self.kind]) if begins else False
+            if is_written or work_dir.is_relative_to(path):
+                raise InvalidOrder(f"{str(source)[:200]!a} is what this stage writes in workDir/<jobId>")
 
     def _record(self, job_id: str, state: str, message: str) -> dict[str, Any]:
         return {
@@ -198,15 +198,17 @@ class Service:
         }
 
     def requeue(self) -> int:
-        """What was running when somebody died is queued again; how many that were."""
-        left = [path for path in self._place("running").glob("*.json") if not path.name.startswith(".")]
-        for path in left:
+        """Queue interrupted jobs again; return how many."""
+        interrupted = [
+            path for path in self._place("running").glob("*.json") if not path.name.startswith(".")
+        ]
+        for path in interrupted:
             atomic_files.replace(path, self._place("queue") / path.name, "requeue")
-        return len(left)
+        return len(interrupted)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Service]:
-        """Work in this block, on as many as the settings say."""
+        """Process jobs in this block, with the configured concurrency."""
         lock = await asyncio.to_thread(self._join)
         count = self._settings.service_concurrency
         tasks = [asyncio.create_task(self._work(), name=f"{self.kind} service") for _ in range(count)]
@@ -219,7 +221,7 @@ class Service:
             os.close(lock)
 
     def _join(self) -> int:
-        """Say that one more works here, as long as this is open; whoever is alone takes up what was left."""
+        """Take a shared lock while this service runs; the only service queues interrupted jobs again."""
         lock = os.open(self._root / self.kind / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -238,15 +240,17 @@ class Service:
                 continue
             try:
                 await self._run(claimed)
-            except Exception as error:  # whatever it is: the next job must not pay for it
+            except Exception as error:  # one job must not stop the others
                 log.exception("a job of the service failed", job=claimed.stem)
-                told = {"error": {"type": "service_error", "detail": str(error)[:2000], "final": False}}
-                with contextlib.suppress(OSError):  # the disk is full: it is queued again at the next start
-                    await asyncio.to_thread(self._end, claimed, told)
+                result = {"error": {"type": "service_error", "detail": str(error)[:2000], "final": False}}
+                with contextlib.suppress(OSError):  # disk full: queued again at the next start
+                    await asyncio.to_thread(self._end, claimed, result)
 
     def _claim(self) -> Path | None:
-        waiting = [path for path in self._place("queue").glob("*.json") if not path.name.startswith(".")]
-        for path in sorted(waiting, key=lambda one: one.stat().st_mtime_ns if one.exists() else 0):
+        queued = [path for path in self._place("queue").glob("*.json") if not path.name.startswith(".")]
+        for path in sorted(
+            queued, key=lambda queued_path: queued_path.stat().st_mtime_ns if queued_path.exists() else 0
+        ):
             claimed = self._place("running") / path.name
             try:
                 atomic_files.move(path, claimed, "service_claim")
@@ -258,26 +262,26 @@ class Service:
     async def _run(self, claimed: Path) -> None:
         record = atomic_files.read_json(claimed)
         if not isinstance(record, dict):
-            raise Refused("this is no record of a job")
+            raise InvalidOrder(f"{claimed.name} is not the record of a job")
         order = ORDERS[self.kind].model_validate(record.get("order"))
-        await asyncio.to_thread(os.makedirs, order.room, exist_ok=True)
+        await asyncio.to_thread(os.makedirs, order.job_dir, exist_ok=True)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "cograil.apps.documents.stage_process"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # what it starts is killed with it
+            start_new_session=True,  # its child processes are killed with it
         )
         try:
             async with asyncio.timeout(self._settings.stage_timeout_seconds):
-                told = await self._follow(process, order, claimed)
+                result = await self._follow(process, order, claimed)
         except TimeoutError:
             limit = self._settings.stage_timeout_seconds
-            told = {"error": {"type": "timeout", "detail": f"not done within {limit:g} s", "final": False}}
+            result = {"error": {"type": "timeout", "detail": f"not done within {limit:g} s", "final": False}}
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-        await asyncio.to_thread(self._end, claimed, told)
+        await asyncio.to_thread(self._end, claimed, result)
 
     async def _follow(
         self, process: asyncio.subprocess.Process, order: PrepOrder | OcrOrder, claimed: Path
@@ -287,10 +291,10 @@ class Service:
         process.stdin.write(json.dumps(self._stage_order(order)).encode() + b"\n")
         process.stdin.close()
         async for line in process.stdout:
-            told: dict[str, Any] = json.loads(line)
-            if "progress" not in told:
-                return told
-            done, total, what = told["progress"]
+            message: dict[str, Any] = json.loads(line)
+            if "progress" not in message:
+                return message
+            done, total, what = message["progress"]
             record = self._record(order.jobId, "RUNNING", f"{what} {done}/{total}") | {
                 "order": order.model_dump(),
                 "progress": {"current": done, "total": total, "what": what},
@@ -304,7 +308,7 @@ class Service:
         return {
             "kind": self.kind,
             "source": order.source,
-            "work_dir": order.room,
+            "work_dir": order.job_dir,
             "profile": order.profile,
             "run": order.jobId[-40:],
             "jobs": settings.ocr_jobs or os.cpu_count() or 1,
@@ -314,19 +318,19 @@ class Service:
             "timeout_seconds": settings.job_timeout_seconds,
         }
 
-    def _end(self, claimed: Path, told: dict[str, Any]) -> None:
-        is_done = "done" in told
+    def _end(self, claimed: Path, result: dict[str, Any]) -> None:
+        is_done = "done" in result
         record = self._record(claimed.stem, "DONE" if is_done else "ERROR", "")
         if is_done:
-            record |= told["done"]
+            record |= result["done"]
         else:
-            record |= {"error": told["error"], "message": told["error"]["detail"]}
+            record |= {"error": result["error"], "message": result["error"]["detail"]}
         atomic_files.write_json(self._place("done" if is_done else "error") / claimed.name, record)
         atomic_files.remove(claimed)
 
 
 def service_app(service: Service) -> Starlette:
-    """Its HTTP API."""
+    """The HTTP API of this service."""
 
     async def info(request: Request) -> JSONResponse:
         return JSONResponse(await asyncio.to_thread(service.info))
@@ -340,10 +344,10 @@ def service_app(service: Service) -> Starlette:
         try:
             body = strict_json.read(raw, max_bytes=MAX_BODY)
         except strict_json.InvalidJson as error:
-            return JSONResponse({"detail": f"the body is no JSON: {error}"}, 422)
+            return JSONResponse({"detail": f"the body is not valid JSON: {error}"}, 422)
         try:
             job_id = await asyncio.to_thread(service.take, body)
-        except Refused as error:
+        except InvalidOrder as error:
             return JSONResponse({"detail": str(error)}, 422)
         return JSONResponse({"jobId": job_id, "statusUrl": f"/jobs/{job_id}"}, 202)
 
@@ -366,8 +370,8 @@ def service_app(service: Service) -> Starlette:
     )
 
 
-def service_door(service: Service, host: str) -> ASGIApp:
-    """The same, on loopback without what a page of another site has a browser send."""
+def guarded_service_app(service: Service, host: str) -> ASGIApp:
+    """The API of the service; on loopback it rejects cross-site requests of browsers."""
     app = service_app(service)
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
@@ -396,7 +400,7 @@ async def serve(
     )
     stop = stop_on_signals()
     listening = bind(host, port)
-    async with service.running(), serving(service_door(service, host), listening):
+    async with service.running(), serving(guarded_service_app(service, host), listening):
         log.info("ready", service=f"{kind}-service", host=host, port=listening.getsockname()[1])
         await stop.wait()
     log.info("stopped", service=f"{kind}-service")

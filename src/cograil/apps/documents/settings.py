@@ -18,7 +18,7 @@ OcrConcurrency = Annotated[int, Field(ge=1, le=8)]
 JobTimeout = Annotated[int, Field(ge=60, le=7200)]
 
 
-# The settings that users of the earlier program know by these names; newer settings have no bare name.
+# Settings with a bare name (DATA_DIR) from the earlier program; newer settings have none.
 BARE = (
     "data_dir",
     "prep_url",

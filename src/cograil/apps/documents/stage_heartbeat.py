@@ -1,8 +1,8 @@
-"""The heartbeat of a stage: a file that is touched while something happens, and an end when nothing does.
+"""The heartbeat of a stage: a file that is touched while the stage makes progress; a stalled stage is stopped.
 
-A stage lives while it, or a process that it started, computes or tells progress. A two-hour OCR goes on
-for as long as it moves; one that has not moved for the timeout is stopped with all that it started. It does
-that itself; for one that stands still as a whole a watcher does: the file says which process it is.
+A stage makes progress while it, or a process that it started, uses CPU time or reports progress. A stage without any
+for the timeout is stopped with all its processes: by itself, or by a watcher if its whole process is frozen (the
+file names the process).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pathlib import Path
 
 from cograil.apps.documents.core import is_heartbeat_stale
 
-LAST_WORDS_SECONDS = 5.0
+EXIT_GRACE_SECONDS = 5.0
 EXIT_STUCK = 75
 
 
-class Heart:
-    """Touches the heartbeat of a stage in a thread of its own."""
+class StageHeartbeat:
+    """Touches the heartbeat file of a stage in a separate thread."""
 
     def __init__(self, path: Path, every_seconds: float, timeout_seconds: float) -> None:
         self.is_stuck = False
@@ -37,12 +37,12 @@ class Heart:
         self._seen: tuple[int, int] = (0, -1)
 
     def beat(self) -> None:
-        """Something was done."""
+        """Record progress."""
         self._moves += 1
 
     @contextmanager
-    def beating(self) -> Iterator[Heart]:
-        """From the beginning of this block to its end."""
+    def beating(self) -> Iterator[StageHeartbeat]:
+        """Write the heartbeat until the end of this block."""
         self._write(f"{_name_of(os.getpid())} {self._every:g} {self._timeout:g}")
         thread = threading.Thread(target=self._run, name="heart", daemon=True)
         thread.start()
@@ -51,13 +51,13 @@ class Heart:
         finally:
             self._end.set()
             thread.join()
-            self._write("")  # this process may do other things from here on
+            self._write("")  # the stage has ended: this process must not be killed for it
 
     def _run(self) -> None:
         while not self._end.wait(self._every):
-            seen = (self._moves, cpu_ticks())
-            if seen != self._seen:
-                self._seen, self._moved_at = seen, time.monotonic()
+            activity = (self._moves, cpu_ticks())
+            if activity != self._seen:
+                self._seen, self._moved_at = activity, time.monotonic()
                 self._touch()
             elif time.monotonic() - self._moved_at > self._timeout:
                 self._stop()
@@ -72,26 +72,26 @@ class Heart:
             self._path.touch()
 
     def _stop(self) -> None:
-        """End what was started; if that does not end the stage itself, end this process."""
+        """Kill all child processes; exit this process if that does not end the stage."""
         self.is_stuck = True
         for process in started():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
-        if not self._end.wait(LAST_WORDS_SECONDS):
+        if not self._end.wait(EXIT_GRACE_SECONDS):
             os._exit(EXIT_STUCK)
 
 
-class Standstills:
-    """Ends stages whose hearts stand still too, with all that they started.
+class StallDetector:
+    """Kills stages whose heartbeat thread is frozen too, with all their processes.
 
-    A machine that slept wakes up with old heartbeats: so they are watched for a while before.
+    After a suspend all heartbeats are old, so each is observed for a while first.
     """
 
     def __init__(self) -> None:
         self._since: dict[Path, float] = {}
 
     def end(self, path: Path) -> bool:
-        """Whether the stage of this heartbeat was ended now: one of this machine, the same process still."""
+        """Kill the stalled stage of this heartbeat; False if it is not stalled, or not on this machine."""
         process, pause = _still(path)
         if not process:
             self._since.pop(path, None)
@@ -107,18 +107,18 @@ class Standstills:
 
 
 def _still(path: Path) -> tuple[int, float]:
-    """The process that should have touched this file by now, and how long to watch it; or (0, 0)."""
+    """The stalled process of this heartbeat, and how long to observe it; (0, 0.0) if it is not stalled."""
     try:
         name, every, timeout = path.read_text(errors="replace").rsplit(" ", 2)
         process, pause = int(name.partition(" ")[0]), 4 * float(every)
-        is_old = is_heartbeat_stale(path, float(timeout) + LAST_WORDS_SECONDS)
+        is_old = is_heartbeat_stale(path, float(timeout) + EXIT_GRACE_SECONDS)
     except (OSError, ValueError):
         return 0, 0.0
     return (process, pause) if is_old and process > 1 and name == _name_of(process) else (0, 0.0)
 
 
 def _name_of(process: int) -> str:
-    """What no other process is called, here or elsewhere, now or later; "" where nobody can say."""
+    """A name of this process that is unique across machines and time; "" where /proc does not say."""
     fields = _stat(process) if sys.platform == "linux" else []
     if not fields:
         return ""
@@ -127,15 +127,15 @@ def _name_of(process: int) -> str:
 
 
 def cpu_ticks() -> int:
-    """What this process and those it started have computed so far, without the thread that asks.
+    """CPU time of this process and its descendants so far, without the calling thread.
 
-    Where nobody says so, time is taken for it.
+    Elapsed time where the system does not say.
     """
     if sys.platform != "linux":
         return time.monotonic_ns()
     times = os.times()
-    own = time.process_time() - time.thread_time() + times.children_user + times.children_system
-    return int(own * 20) + sum(_ticks(process) for process in started())
+    own_seconds = time.process_time() - time.thread_time() + times.children_user + times.children_system
+    return int(own_seconds * 20) + sum(_ticks(process) for process in started())
 
 
 def _ticks(process: int) -> int:
@@ -144,17 +144,17 @@ def _ticks(process: int) -> int:
 
 
 def started() -> list[int]:
-    """The processes that descend from this one."""
+    """The ids of all descendants of this process."""
     parents: dict[int, list[int]] = {}
     for name in os.listdir("/proc") if sys.platform == "linux" else []:
         if name.isdecimal() and (fields := _stat(int(name))):
             parents.setdefault(int(fields[1]), []).append(int(name))
-    found, left = [], [os.getpid()]
-    while left:
-        children = parents.get(left.pop(), [])
-        found += children
-        left += children
-    return found
+    descendants, unvisited = [], [os.getpid()]
+    while unvisited:
+        children = parents.get(unvisited.pop(), [])
+        descendants += children
+        unvisited += children
+    return descendants
 
 
 def _stat(process: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""`prep.log` and `ocr.log` of a document: when each try began, what its tools said, how it ended."""
+"""`prep.log` and `ocr.log` of a document: the beginning, tool messages and end of each attempt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _own = logging.getLogger("cograil.documents.stage")
 
 
 class _Lines(logging.FileHandler):
-    """Lines of a file; a log that cannot be written ends nothing."""
+    """A log file; errors while writing it are ignored."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "a", encoding="utf-8", errors="replace")
@@ -26,14 +26,14 @@ class _Lines(logging.FileHandler):
 
 
 @contextmanager
-def kept(path: Path) -> Iterator[None]:
-    """Keep what is said in this block, there and nowhere else: tools warn of each page that has few words."""
+def log_stage(path: Path) -> Iterator[None]:
+    """Log tool messages of this block to this file only: tools warn about each page with few words."""
     try:
         lines = _Lines(path)
     except OSError:
         yield
         return
-    with closing(lines), _told_to(lines):
+    with closing(lines), _redirect_loggers(lines):
         _own.info("begins")
         try:
             yield
@@ -44,7 +44,7 @@ def kept(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _told_to(lines: logging.Handler) -> Iterator[None]:
+def _redirect_loggers(lines: logging.Handler) -> Iterator[None]:
     loggers = [_own, *(logging.getLogger(name) for name in TOOLS)]
     before = [(logger, logger.propagate, logger.level) for logger in loggers]
     for logger in loggers:

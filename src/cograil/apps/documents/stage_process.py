@@ -1,7 +1,7 @@
-"""One stage in a process of its own, for the services: an order comes in on stdin, lines of JSON go out.
+"""A stage in a process of its own, for the services: an order on stdin, lines of JSON on stdout.
 
-`{"progress": [done, total, what]}` while it works; at last `{"done": {...}}` or `{"error": {...}}`. It ends
-with whoever started it, and with all that it started.
+`{"progress": [done, total, what]}` while it works; at last `{"done": {...}}` or `{"error": {...}}`. It is killed when
+its parent dies.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Any
 
 from cograil.apps.documents import ocr, prep
 from cograil.apps.documents.layout import FINAL_PDF, RAW_PDF
-from cograil.apps.documents.stage_heartbeat import Heart
-from cograil.apps.documents.stage_log import kept
+from cograil.apps.documents.stage_heartbeat import StageHeartbeat
+from cograil.apps.documents.stage_log import log_stage
 
 PR_SET_PDEATHSIG = 1
 
 
 def run(order: dict[str, Any], tell: Any) -> dict[str, Any]:
-    """Do what was ordered; what to answer."""
-    kind, room = order["kind"], Path(order["work_dir"])
-    heart = Heart(room / f"{kind}.heartbeat", order["pulse_seconds"], order["timeout_seconds"])
+    """Run this order; return the final message."""
+    kind, work_dir = order["kind"], Path(order["work_dir"])
+    heart = StageHeartbeat(work_dir / f"{kind}.heartbeat", order["pulse_seconds"], order["timeout_seconds"])
 
     def progress(done: int, total: int | None, what: str) -> None:
         heart.beat()
         tell({"progress": [done, total, what]})
 
     try:
-        with kept(room / f"{kind}.log"), heart.beating():
-            return {"done": _work(order, room, progress)}
+        with log_stage(work_dir / f"{kind}.log"), heart.beating():
+            return {"done": _work(order, work_dir, progress)}
     except prep.BadDocument as error:
         return {"error": {"type": error.code, "detail": str(error), "final": True}}
     except ocr.InvalidPdf as error:
@@ -43,25 +43,25 @@ def run(order: dict[str, Any], tell: Any) -> dict[str, Any]:
         return {"error": {"type": kind, "detail": str(error)[:2000], "final": False}}
 
 
-def _work(order: dict[str, Any], room: Path, progress: prep.Progress) -> dict[str, Any]:
+def _work(order: dict[str, Any], work_dir: Path, progress: prep.Progress) -> dict[str, Any]:
     source, is_resumed = Path(order["source"]), order["is_resumed"]
     if order["kind"] == "prep":
-        made = prep.prepare(
+        prepared = prep.prepare(
             source,
-            room,
+            work_dir,
             run=order["run"],
             dpi=order["profile"].get("options", {}).get("dpi"),
             is_resumed=is_resumed,
             progress=progress,
         )
         return {
-            "artifacts": {"rawPdf": str(room / RAW_PDF)},
-            "pages": made.pages,
-            "is_reused": made.is_reused,
+            "artifacts": {"rawPdf": str(work_dir / RAW_PDF)},
+            "pages": prepared.pages,
+            "is_reused": prepared.is_reused,
         }
-    found = ocr.recognise(
+    recognised = ocr.recognise(
         source,
-        room,
+        work_dir,
         order["profile"],
         run=order["run"],
         jobs=order["jobs"],
@@ -69,16 +69,16 @@ def _work(order: dict[str, Any], room: Path, progress: prep.Progress) -> dict[st
         is_resumed=is_resumed,
         progress=progress,
     )
-    told = {"pages": found.pages, "words": found.words, "is_reused": found.is_reused}
-    return {"artifacts": {"finalPdf": str(room / FINAL_PDF)}, **told}
+    counts = {"pages": recognised.pages, "words": recognised.words, "is_reused": recognised.is_reused}
+    return {"artifacts": {"finalPdf": str(work_dir / FINAL_PDF)}, **counts}
 
 
 def main() -> None:
-    """The process."""
+    """The entry point of the process."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
     lines = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever a library prints is not for whoever reads us
+    os.dup2(2, 1)  # output of libraries must not mix with the messages
 
     def tell(message: dict[str, Any]) -> None:
         lines.write(json.dumps(message) + "\n")

@@ -1,4 +1,4 @@
-"""Which tools do the work, in which versions: part of who a document is."""
+"""The versions of the tools, which are part of a document's profile."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 UNKNOWN = "unknown"
-PATIENCE_SECONDS = 5.0
+COMMAND_SECONDS = 5.0
 LANGUAGE_SECONDS = 30.0
 
 
 def prep_info() -> dict[str, Any]:
-    """What PREP says of itself. The key `7z` is that of old: its value names what takes archives apart."""
+    """The `/info` of PREP. The key `7z` is kept for existing clients; its value names libarchive."""
     return {"service": "prep-service", "versions": {"7z": _libarchive(), "img2pdf": _package("img2pdf")}}
 
 
 def ocr_info() -> dict[str, Any]:
-    """What OCR says of itself."""
+    """The `/info` of OCR."""
     versions = {
         "ocrmypdf": _package("ocrmypdf"),
         "tesseract": _program("tesseract", r"tesseract v?(\S+)"),
@@ -32,7 +32,7 @@ def ocr_info() -> dict[str, Any]:
 
 
 def missing(*infos: dict[str, Any]) -> list[str]:
-    """The tools that are not there, by the names they have here: what `/info` calls `7z` is libarchive."""
+    """The names of missing tools; `7z` in `/info` is libarchive."""
     names = [name for info in infos for name, version in info["versions"].items() if version == UNKNOWN]
     return ["libarchive" if name == "7z" else name for name in names]
 
@@ -55,35 +55,35 @@ def _package(name: str) -> str:
 
 
 def _program(name: str, pattern: str) -> str:
-    """Asked again when the program is another one."""
-    place = shutil.which(name)
-    return _version_of(place, pattern, Path(place).stat().st_mtime_ns) if place else UNKNOWN
+    """The version of a program, cached until its file changes."""
+    path = shutil.which(name)
+    return _version_of(path, pattern, Path(path).stat().st_mtime_ns) if path else UNKNOWN
 
 
 @lru_cache(maxsize=32)
-def _version_of(place: str, pattern: str, changed: int) -> str:
-    found = re.search(pattern, _said([place, "--version"]), re.M)
-    return found[1] if found else UNKNOWN
+def _version_of(program: str, pattern: str, changed: int) -> str:
+    match = re.search(pattern, _output_of([program, "--version"]), re.M)
+    return match[1] if match else UNKNOWN
 
 
 def missing_languages(lang: str) -> list[str]:
-    """Of these languages, those that tesseract has no data for."""
-    known = _languages(int(time.monotonic() / LANGUAGE_SECONDS))
-    return [f"tesseract-ocr-{one}" for one in lang.split("+") if one not in known]
+    """The packages of those languages that tesseract has no data for."""
+    installed = _languages(int(time.monotonic() / LANGUAGE_SECONDS))
+    return [f"tesseract-ocr-{language}" for language in lang.split("+") if language not in installed]
 
 
 @lru_cache(maxsize=2)
 def _languages(moment: int) -> frozenset[str]:
-    """Asked again from time to time: they are files that come and go."""
-    place = shutil.which("tesseract")
-    return frozenset(_said([place, "--list-langs"]).split()) if place else frozenset()
+    """The installed languages, cached for LANGUAGE_SECONDS."""
+    program = shutil.which("tesseract")
+    return frozenset(_output_of([program, "--list-langs"]).split()) if program else frozenset()
 
 
-def _said(command: list[str]) -> str:
+def _output_of(command: list[str]) -> str:
     try:
-        asked = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=PATIENCE_SECONDS, check=False
+        result = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=COMMAND_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return asked.stdout + asked.stderr
+    return result.stdout + result.stderr

@@ -15,7 +15,7 @@ from cograil.plugins import Database, Registry, Settings, background, make_engin
 
 @contextlib.asynccontextmanager
 async def watching(registry: Registry, db: Database, settings: Settings) -> AsyncIterator[None]:
-    """Work on documents in this block, and watch the folder."""
+    """Watch the folder and register the document handlers in this block."""
 
     require_extra_of_documents()
     root = str(settings.section(DocumentSettings).data_dir)

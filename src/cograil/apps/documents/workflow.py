@@ -1,4 +1,4 @@
-"""The workflow of a document. What is configured is written into it: other numbers are another version."""
+"""The workflow of a document. The configuration is part of its text: another value makes another version."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ workflow_id: {workflow_id}
 version: {version}
 name: A document, from the folder to a searchable PDF
 inputs:
-  folder: {{type: string, description: "Whose folder, empty for the house."}}
+  folder: {{type: string, description: "The folder of a user, empty for the common one."}}
   key: {{type: string}}
   name: {{type: string}}
   staged: {{type: string}}
@@ -59,7 +59,9 @@ nodes:
 {plain}    timeout_seconds: {finish_timeout}
     retry: {{max_attempts: {finish_attempts}, initial_delay_seconds: {delay}, max_delay_seconds: 300}}
 """
-WHO = ", ".join(f'{name}: "{{{{ inputs.{name} }}}}"' for name in ("folder", "key", "name", "profile"))
+DOCUMENT_PARAMS = ", ".join(
+    f'{name}: "{{{{ inputs.{name} }}}}"' for name in ("folder", "key", "name", "profile")
+)
 
 
 def text_of(settings: DocumentSettings, version: int, pulse_seconds: float = 5.0) -> str:
@@ -69,14 +71,14 @@ def text_of(settings: DocumentSettings, version: int, pulse_seconds: float = 5.0
         "timeout_seconds": settings.job_timeout_seconds,
         "min_bytes": settings.min_pdf_size_bytes,
         "is_resumed": settings.enable_smart_resume,
-        "jobs": settings.ocr_jobs,  # 0: as many as the worker has cores, which is not for us to say
+        "jobs": settings.ocr_jobs,  # 0: as many as the worker has cores
         "lang": settings.ocr_lang,
     }
     return TEXT.format(
         workflow_id=WORKFLOW_ID,
         version=version,
         queue=QUEUE,
-        who=WHO,
+        who=DOCUMENT_PARAMS,
         terms=json.dumps(terms),
         prep=PREP_SERVICE if settings.prep_url else PREP,
         ocr=OCR_SERVICE if settings.ocr_url else OCR,

@@ -1,7 +1,7 @@
-"""Moving files between a workspace and the world: fetch, put, pack, unpack, read, list.
+"""Transfer files between a workspace and URLs: download, upload, pack, unpack, read, list.
 
-Everything is streamed, and what blocks runs in a thread. A file is there whole or not at all. Where a request
-may go is the guard's business; where a file may be, the workspace's.
+Everything is streamed, and blocking calls run in threads. A file appears complete or not at all. The guard decides
+which destinations are allowed, the workspace which paths.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ MAX_REDIRECTS = 5
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 FIRST_PAUSE, MAX_PAUSE = 0.1, 5.0
 PIECE = 1024 * 1024
-MAX_SKIPPED = 100  # that are told by name
+MAX_SKIPPED = 100  # reported by name
 SENT_PIECE = 256 * 1024  # each has to pass in time
-Heard = Callable[[float | None], None]
-LONG = ThreadPoolExecutor(8, "moving")  # apart: who looks up a name must not wait for archives
+ReportActivity = Callable[[float | None], None]
+LONG = ThreadPoolExecutor(8, "moving")  # separate: DNS lookups must not wait for archives
 T = TypeVar("T")
 
 
 class TransferFailed(Exception):
-    """A file could not be moved; `code` says why. It may be worth another try."""
+    """A file could not be transferred; `code` says why. `is_passing`: a retry may help."""
 
     def __init__(self, code: str, message: str, *, is_passing: bool = False) -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ class TransferFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TransferLimits:
-    """How much may be moved, and how long nothing may come."""
+    """Size limits and timeouts of transfers."""
 
     file_bytes: int = 64 * 1024**3
     read_bytes: int = 1024 * 1024
@@ -78,19 +78,18 @@ class ArtifactTransfer:
         self._limits = limits or TransferLimits()
 
     async def download(self, url: str, path: str) -> int:
-        """Fetch a file; its length. Only an answer of 200 is one; redirects are followed to it.
+        """Download a file; return its length. Only a 200 counts; redirects are followed.
 
-        At most five, never from https to http, and each only where the guard allows a request. No hop is
-        sent anything of the one before.
+        At most five redirects, never from https to http, each checked by the guard; no header is passed on.
         """
         return await self._again(lambda: self._fetch(url, path))
 
     async def upload(self, path: str, url: str) -> int:
-        """Put a file to a URL; its length."""
+        """Upload a file to a URL; return its length."""
         return await self._again(lambda: self._put(path, url))
 
     async def write(self, text: str, path: str) -> int:
-        """A file with this text; its length."""
+        """Write a file with this text; return its length."""
         content = text.encode()
 
         def work(workspace: Workspace) -> int:
@@ -100,7 +99,7 @@ class ArtifactTransfer:
         return await self._in_thread(work)
 
     async def read(self, path: str) -> bytes:
-        """What is in a file."""
+        """The content of a file."""
 
         def work(workspace: Workspace) -> bytes:
             with workspace.reading(path) as file:
@@ -119,15 +118,15 @@ class ArtifactTransfer:
         )
 
     async def pack(self, source: str, target: str, left_out: list[str] | None = None) -> int:
-        """Pack a file or directory into an archive; how many files. `left_out` gets the names of the rest."""
-        most, names = self._limits.file_bytes, [] if left_out is None else left_out
+        """Pack a file or directory into an archive; return the number of files. `left_out` gets skipped names."""
+        max_bytes, names = self._limits.file_bytes, [] if left_out is None else left_out
 
         def skipped(name: str) -> None:
             if len(names) < MAX_SKIPPED:
                 names.append(os.fsencode(name).decode("utf-8", "replace"))
 
         return await self._in_thread(
-            lambda room: write_archive(room, source, target, most_bytes=most, on_skipped=skipped), LONG
+            lambda room: write_archive(room, source, target, most_bytes=max_bytes, on_skipped=skipped), LONG
         )
 
     async def list(self, path: str, *, recursive: bool = True, excludes: Sequence[str] = ()) -> list[str]:
@@ -148,22 +147,24 @@ class ArtifactTransfer:
         raise TransferFailed("too_many_redirects", f"there are more than {MAX_REDIRECTS} redirects")
 
     async def _fetch_from(self, destination: Destination, path: str) -> int | str:
-        """The length of the file, which is there now; or where the answer says it is."""
-        with _told(destination):
+        """Download once; return the length of the file, or the location of a redirect."""
+        with _translate_errors(destination):
             async with (
-                _going_on(self._limits.stall_seconds) as heard,
+                _stall_timeout(self._limits.stall_seconds) as report_activity,
                 open_request(destination, "GET", [(b"accept-encoding", b"identity")], b"") as answer,
             ):
                 location = answer.headers.get("location") if answer.status_code in REDIRECTS else None
                 if location:
                     return str(location)
                 _expect(answer, destination, is_good=answer.status_code == 200)
-                return await self._keep(answer, heard, destination, path)
+                return await self._keep(answer, report_activity, destination, path)
 
-    async def _keep(self, answer: httpx2.Response, heard: Heard, destination: Destination, path: str) -> int:
+    async def _keep(
+        self, answer: httpx2.Response, report_activity: ReportActivity, destination: Destination, path: str
+    ) -> int:
         size = 0
         with Workspace(self._room) as workspace, workspace.writing(path) as file:
-            async for piece in _pieces(answer, heard):
+            async for piece in _pieces(answer, report_activity):
                 size += len(piece)
                 if size > self._limits.file_bytes:
                     raise TransferFailed("too_large", f"{destination.host} sends more than may be fetched")
@@ -171,7 +172,7 @@ class ArtifactTransfer:
         return size
 
     async def _redirected(self, url: str, before: Destination, location: str) -> tuple[str, Destination]:
-        """The next URL and where it leads, checked as the first one was."""
+        """The next URL and its checked destination."""
         try:
             target = urljoin(url, location).partition("#")[0]
         except ValueError:
@@ -189,7 +190,11 @@ class ArtifactTransfer:
     async def _put(self, path: str, url: str) -> int:
         destination = await self._checked(url)
         limits = self._limits
-        with _told(destination), Workspace(self._room) as workspace, workspace.reading(path) as file:
+        with (
+            _translate_errors(destination),
+            Workspace(self._room) as workspace,
+            workspace.reading(path) as file,
+        ):
             size = os.fstat(file.fileno()).st_size
             if size > limits.file_bytes:
                 raise TransferFailed(
@@ -199,10 +204,10 @@ class ArtifactTransfer:
                 (b"content-type", b"application/octet-stream"),
                 (b"content-length", str(size).encode()),
             ]
-            async with _going_on(limits.stall_seconds) as heard:
+            async with _stall_timeout(limits.stall_seconds) as report_activity:
 
                 def content() -> AsyncIterator[bytes]:
-                    return _file_pieces(file, size, heard, limits.answer_seconds)
+                    return _file_pieces(file, size, report_activity, limits.answer_seconds)
 
                 async with open_request(destination, "PUT", headers, content) as answer:
                     _expect(answer, destination, is_good=200 <= answer.status_code < 300)
@@ -211,7 +216,7 @@ class ArtifactTransfer:
     # -- around it --------------------------------------------------------------------------------------
 
     async def _again(self, once: Callable[[], Awaitable[T]]) -> T:
-        """Try it a few times, as long as that may help."""
+        """Call `once` up to TRIES times, while the error may pass."""
         pause = FIRST_PAUSE
         for _ in range(TRIES - 1):
             try:
@@ -245,8 +250,8 @@ class ArtifactTransfer:
 
 
 @contextmanager
-def _told(destination: Destination) -> Iterator[None]:
-    """What may go wrong on the way, in our words. A URL may hold secrets: only its host is named."""
+def _translate_errors(destination: Destination) -> Iterator[None]:
+    """Turn errors into TransferFailed. A URL may hold secrets, so only its host is named."""
     import httpx2  # noqa: PLC0415  most workers never send a request
 
     try:
@@ -267,30 +272,30 @@ def _expect(answer: httpx2.Response, destination: Destination, *, is_good: bool)
 
 
 @asynccontextmanager
-async def _going_on(seconds: float) -> AsyncIterator[Heard]:
-    """Raises TransferFailed when nothing was heard for so long; what is given is called when something was.
+async def _stall_timeout(seconds: float) -> AsyncIterator[ReportActivity]:
+    """Raise TransferFailed after `seconds` without activity; yields the function that reports activity.
 
-    It takes how long the next thing may take, if that is not the usual.
+    That function takes the timeout of the next step, if it differs.
     """
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(seconds) as limit:
 
-            def heard(patience: float | None = None) -> None:
+            def report_activity(patience: float | None = None) -> None:
                 if not limit.expired():
                     limit.reschedule(loop.time() + (patience or seconds))
 
-            yield heard
+            yield report_activity
     except TimeoutError:
         raise TransferFailed("stalled", "nothing more comes", is_passing=True) from None
 
 
-async def _pieces(answer: httpx2.Response, heard: Heard) -> AsyncIterator[bytes]:
-    """The body in large pieces."""
+async def _pieces(answer: httpx2.Response, report_activity: ReportActivity) -> AsyncIterator[bytes]:
+    """The body in large chunks."""
     gathered: list[bytes] = []
     size = 0
     async for piece in answer.aiter_raw():
-        heard(None)
+        report_activity(None)
         gathered.append(piece)
         size += len(piece)
         if size >= PIECE:
@@ -301,15 +306,15 @@ async def _pieces(answer: httpx2.Response, heard: Heard) -> AsyncIterator[bytes]
 
 
 async def _file_pieces(
-    file: BinaryIO, size: int, heard: Heard, answer_seconds: float
+    file: BinaryIO, size: int, report_activity: ReportActivity, answer_seconds: float
 ) -> AsyncIterator[bytes]:
-    """So many bytes of the file, from its beginning."""
+    """The first `size` bytes of the file."""
     file.seek(0)
     while size:
         piece = await asyncio.to_thread(file.read, min(SENT_PIECE, size))
         if not piece:
             raise TransferFailed("workspace_changed", "the file became shorter while it was sent")
         size -= len(piece)
-        heard(None)
+        report_activity(None)
         yield piece
-    heard(answer_seconds)
+    report_activity(answer_seconds)

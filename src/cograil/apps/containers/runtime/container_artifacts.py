@@ -57,8 +57,8 @@ async def _moved(artifact: Artifact, mover: ArtifactTransfer, note: Note) -> Jso
         case Write():
             await mover.write(artifact.content, artifact.target)
         case Unarchive():
-            found = await mover.unpack(artifact.source, artifact.target, artifact.subdir or "")
-            left_out = found.skipped
+            extracted = await mover.unpack(artifact.source, artifact.target, artifact.subdir or "")
+            left_out = extracted.skipped
         case Upload():
             await mover.upload(artifact.source, artifact.target)
         case Archive():
@@ -73,7 +73,7 @@ async def _moved(artifact: Artifact, mover: ArtifactTransfer, note: Note) -> Jso
 
 
 def content_of(raw: bytes) -> Any:
-    """The value if it is JSON, else the text; what is no text is shown as far as it is one."""
+    """The value if it is JSON, else the text; invalid bytes are replaced."""
     try:
         value = json.loads(raw.decode())
         strict_json.write(value, max_bytes=MAX_CONTENT)  # which holds no number that others would round

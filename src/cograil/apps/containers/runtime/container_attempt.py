@@ -21,11 +21,11 @@ from cograil.apps.containers.runtime.container_checkpoint import KILLED, NEVER_R
 from cograil.apps.containers.runtime.container_log import follow_log
 from cograil.apps.containers.runtime.container_runtime import (
     STOP_SECONDS,
+    ContainerLogCursor,
     ContainerPolicy,
     ContainerRun,
     ContainerState,
     EngineError,
-    LogCursor,
     LogStream,
     Runtime,
 )
@@ -195,7 +195,7 @@ class ContainerAttempt:
         """What the output of a node has of it; contents only as far as there is room."""
         if "content" not in done:
             return done
-        size = sum(len(orjson.dumps(one)) for one in self._facts.done.values())
+        size = sum(len(orjson.dumps(result)) for result in self._facts.done.values())
         has_room = self._name is None and size + len(orjson.dumps(done)) <= MAX_KEPT_CONTENT
         return done if has_room else {"status": done["status"], "isContentLeftOut": True}
 
@@ -286,10 +286,10 @@ class ContainerAttempt:
 
     async def _tell_exit(self, exit_: Exit) -> None:
         self._facts.exit = exit_
-        told: dict[str, Json] = {"exitCode": exit_.code}
-        await self._tell("exit", told if exit_.error is None else told | {"error": exit_.error})
+        data: dict[str, Json] = {"exitCode": exit_.code}
+        await self._tell("exit", data if exit_.error is None else data | {"error": exit_.error})
 
-    async def _tell_log(self, stream: LogStream, lines: list[str], place: LogCursor) -> None:
+    async def _tell_log(self, stream: LogStream, lines: list[str], place: ContainerLogCursor) -> None:
         async with self._telling:
             self._facts.logs[stream] = place
             if self._name is None:
@@ -303,12 +303,12 @@ class ContainerAttempt:
 
     async def _say(self, kind: str, data: dict[str, Json]) -> None:
         """Tell it and keep what is known now, both or neither."""
-        known, phase = self._facts.as_json(), self._facts.phase
+        checkpoint, phase = self._facts.as_json(), self._facts.phase
         if self._name is None:
-            await self._ctx.checkpoint(known, phase=phase)
+            await self._ctx.checkpoint(checkpoint, phase=phase)
             return
         event = {"jobId": self._name, **data, "meta": self._body.meta}
-        await self._ctx.tell(PREFIX + kind, event, subject=self._name, checkpoint=known, phase=phase)
+        await self._ctx.tell(PREFIX + kind, event, subject=self._name, checkpoint=checkpoint, phase=phase)
 
 
 def _trace_of(ctx: Context) -> dict[str, str]:

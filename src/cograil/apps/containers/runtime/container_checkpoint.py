@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from cograil.apps.containers.runtime.docker_engine import BEGINNING, LogCursor, LogStream
+from cograil.apps.containers.runtime.docker_engine import BEGINNING, ContainerLogCursor, LogStream
 from cograil.model.workflow import Json
 
 KILLED = 137  # what a container that was stopped by us ended with, whatever it says itself
@@ -30,7 +30,7 @@ class RunCheckpoint:
     done: dict[str, dict[str, Json]] = field(default_factory=dict)  # what became of artifacts
     container: str | None = None
     started_at: float = 0.0
-    logs: dict[LogStream, LogCursor] = field(default_factory=dict)
+    logs: dict[LogStream, ContainerLogCursor] = field(default_factory=dict)
     exit: Exit | None = None
     is_late: bool = False  # it ran for too long and is being stopped
     is_complete: bool = False
@@ -43,7 +43,7 @@ class RunCheckpoint:
             return "complete" if self.is_complete else "outputs"
         return "inputs" if self.container is None else "running"
 
-    def log_place(self, stream: LogStream) -> LogCursor:
+    def log_place(self, stream: LogStream) -> ContainerLogCursor:
         """How far this log was told."""
         return self.logs.get(stream, BEGINNING)
 
@@ -79,7 +79,7 @@ def read_checkpoint(kept: Json, place: str, *, is_end_final: bool = False) -> Ru
         dict(kept.get("done", {})),
         kept.get("container"),
         float(kept.get("started_at", 0.0)),
-        {stream: LogCursor(*where) for stream, where in kept.get("logs", {}).items()},
+        {stream: ContainerLogCursor(*where) for stream, where in kept.get("logs", {}).items()},
         None if exit_ is None else Exit(exit_["code"], exit_["kind"], exit_["error"]),
         bool(kept.get("is_late")),
         "exit" in kept and bool(kept.get("is_complete")),

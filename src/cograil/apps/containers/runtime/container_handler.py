@@ -38,13 +38,13 @@ def make_container_tools(
 
 
 def register_container(registry: Registry, tools: ContainerTools, most: int | None = None) -> None:
-    """Let the workers of this registry run containers, and take so many tasks for them at a time."""
+    """Register the handler `container` with at most `most` concurrent tasks."""
 
     async def container(ctx: Context, body: dict[str, Json], name: str | None = None) -> dict[str, Json]:
-        """Run a container with its artifacts; its exit code, and what became of them."""
+        """Run a container with its artifacts; return its exit code and the results of the artifacts."""
         try:
-            wanted = read_body(body, ContainerBody)
-            attempt = ContainerAttempt(ctx, wanted, name, tools)
+            container_body = read_body(body, ContainerBody)
+            attempt = ContainerAttempt(ctx, container_body, name, tools)
         except InvalidRequest as error:
             raise Fail(f"container: {error}", code="invalid_params") from error
         return await attempt.run()

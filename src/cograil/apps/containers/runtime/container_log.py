@@ -1,7 +1,7 @@
-"""The log of a container, followed to its end: whole lines, in batches, each stream by itself.
+"""Follow the log of a container to its end: whole lines, in batches, each stream separately.
 
-A batch is told when it has many lines, or when its first line has waited for a moment. What is told and the
-place up to which it was told are kept together: who goes on later tells no line twice and leaves none out.
+A batch is reported when it has many lines, or when its first line has waited for a moment. Lines and cursor are
+stored together, so a later attempt neither repeats nor skips a line.
 """
 
 from __future__ import annotations
@@ -10,7 +10,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-from cograil.apps.containers.runtime.container_runtime import EngineError, LogCursor, LogStream, Runtime
+from cograil.apps.containers.runtime.container_runtime import (
+    ContainerLogCursor,
+    EngineError,
+    LogStream,
+    Runtime,
+)
 
 STREAMS: tuple[LogStream, ...] = ("stdout", "stderr")
 MAX_LINES = 500
@@ -21,26 +26,26 @@ RETRY_SECONDS = 0.5
 SILENT_SECONDS = 5.0  # after the end of a container, until its log is taken for broken off
 QUIET_SECONDS = 300.0  # before its end, until it is asked for anew: who tells it may have died without a word
 
-Line = tuple[LogCursor, str]
-Told = Callable[[LogStream, list[str], LogCursor], Awaitable[None]]
+Line = tuple[ContainerLogCursor, str]
+ReportLines = Callable[[LogStream, list[str], ContainerLogCursor], Awaitable[None]]
 
 
 async def follow_log(
     engine: Runtime,
     container: str,
-    places: Callable[[LogStream], LogCursor],
-    told: Told,
+    places: Callable[[LogStream], ContainerLogCursor],
+    report: ReportLines,
     ended: asyncio.Event,
 ) -> None:
-    """Returns when the container has ended and all it said was told; an engine that is away is waited for.
+    """Return when the container has ended and its log is reported; an unavailable engine is waited for.
 
-    `ended` is set when the container has: some engines then forget to end its log, now and then.
+    `ended` is set when the container has ended: some engines do not always end the log then.
     """
     telling = asyncio.Lock()
 
-    async def tell(stream: LogStream, lines: list[str], place: LogCursor) -> None:
+    async def tell(stream: LogStream, lines: list[str], place: ContainerLogCursor) -> None:
         async with telling:
-            await told(stream, lines, place)
+            await report(stream, lines, place)
 
     async with asyncio.TaskGroup() as group:
         for stream in STREAMS:
@@ -53,22 +58,22 @@ async def _read(
     engine: Runtime,
     container: str,
     stream: LogStream,
-    place: LogCursor,
+    place: ContainerLogCursor,
     lines: asyncio.Queue[Line | None],
     ended: asyncio.Event,
 ) -> None:
-    """All lines, then None. A log that breaks off looks like one that ends: it is read on after the end.
+    """Put all lines, then None. A broken log looks like one that ends, so it is read once more after the end.
 
-    One that is silent for a while has broken off, too; for a long while, as long as its container runs.
+    A log that is silent for too long counts as broken; the limit is longer while the container runs.
     """
     was_over = False
     while True:
         try:
             async with (
                 _patience(ended) as patience,
-                contextlib.aclosing(engine.lines(container, stream, place)) as found,
+                contextlib.aclosing(engine.lines(container, stream, place)) as log_lines,
             ):
-                async for place, text in found:  # noqa: PLR1704  where it is read on
+                async for place, text in log_lines:  # noqa: PLR1704  where it is read on
                     with patience.kept():
                         await lines.put((place, _storable(text)))
         except TimeoutError:
@@ -85,7 +90,7 @@ async def _read(
 
 
 class _Patience:
-    """With a log: long while its container runs, short when it has ended, endless while it is put away."""
+    """The timeout of a log: long while its container runs, short after its end, none while a line is stored."""
 
     def __init__(self, limit: asyncio.Timeout, ended: asyncio.Event) -> None:
         self._limit = limit
@@ -136,11 +141,11 @@ async def _is_over(engine: Runtime, container: str) -> bool:
         return error.code == "not_found"
 
 
-async def _tell_batches(stream: LogStream, lines: asyncio.Queue[Line | None], told: Told) -> None:
+async def _tell_batches(stream: LogStream, lines: asyncio.Queue[Line | None], report: ReportLines) -> None:
     while (line := await lines.get()) is not None:
         batch = [line]
         is_more = await _gather(batch, lines)
-        await told(stream, [text for _, text in batch], batch[-1][0])
+        await report(stream, [text for _, text in batch], batch[-1][0])
         if not is_more:
             return
 

@@ -1,7 +1,7 @@
-"""What runs containers: an engine, or a sandbox of our own. Whoever uses one need not know which.
+"""The interface of container runtimes: a container engine or our own sandbox.
 
-A container is found again by its labels, whoever started it, so that a process that dies leaves nothing that
-the next one could not take up. What it may do to the machine is the operator's word alone.
+A container is found by its labels, so that another process can take it over after a crash. Its rights on the machine
+are set by the operator only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KILLED = 137  # the exit code of what was killed
 
 
 class EngineError(Exception):
-    """The runtime cannot be asked, or will not do it; `code` says why. `is_final`: another try is useless."""
+    """The runtime is unavailable or refuses; `code` says why. `is_final`: a retry does not help."""
 
     def __init__(self, code: str, message: str, *, is_final: bool = False) -> None:
         super().__init__(message)
@@ -29,11 +29,11 @@ class EngineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ContainerPolicy:
-    """What containers may do to the machine, by the operator's word."""
+    """The rights of containers on the machine, set by the operator."""
 
     capabilities: tuple[str, ...] = ()
     is_root_read_only: bool = False
-    user: str = ""  # the image's, where nothing is said
+    user: str = ""  # default: the user of the image
     network: str = "bridge"
     processes: int = 512
     pull: Pull = "missing"
@@ -41,7 +41,7 @@ class ContainerPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ContainerRun:
-    """What is to run: an image with a command, in a room of the machine that is mounted at `mount`."""
+    """A container to run: an image with a command, and the workspace `room` that is mounted at `mount`."""
 
     name: str
     image: str
@@ -55,7 +55,7 @@ class ContainerRun:
 
 
 class ContainerState(NamedTuple):
-    """How a container is."""
+    """The state of a container."""
 
     is_running: bool
     has_run: bool
@@ -64,35 +64,35 @@ class ContainerState(NamedTuple):
 
 
 class ContainerRecord(NamedTuple):
-    """A container that is there, running or not."""
+    """An existing container, running or not."""
 
     container: str
     labels: Mapping[str, str]
 
 
-class LogCursor(NamedTuple):
-    """How far a log was read: the stamp of the last line, and how many lines had it."""
+class ContainerLogCursor(NamedTuple):
+    """A position in a log: the stamp of the last line, and how many lines had that stamp."""
 
     stamp: str = ""
     lines: int = 0
 
 
-BEGINNING = LogCursor()
+BEGINNING = ContainerLogCursor()
 
 
 class Runtime(Protocol):
-    """Something that runs containers. All of it raises EngineError when that cannot be asked or refuses."""
+    """A container runtime. All methods raise EngineError when it is unavailable or refuses."""
 
     @property
     def shortcomings(self) -> tuple[str, ...]:
-        """What it does not keep apart though an engine would, in sentences for operators."""
+        """Isolation gaps compared with an engine, as sentences for operators."""
 
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(self, *_: object) -> None: ...
 
     async def version(self) -> str:
-        """What it says of itself."""
+        """Its name and version."""
 
     async def find(self, labels: Mapping[str, str]) -> str | None:
         """The container with these labels, running or not."""
@@ -101,24 +101,24 @@ class Runtime(Protocol):
         """All containers with these labels."""
 
     async def start(self, run: ContainerRun, policy: ContainerPolicy) -> str:
-        """Run it, unless it runs or has run already; its container. When it raises, nothing is left."""
+        """Run it, unless it runs or has run; return its container. After an error nothing is left."""
 
     async def state(self, container: str) -> ContainerState:
-        """How it is. Raises EngineError `not_found`."""
+        """The state of a container. Raises EngineError `not_found`."""
 
     async def wait(self, container: str) -> ContainerState:
-        """How it ended; waits until it does."""
+        """Wait for the end of a container; return its state."""
 
     async def stop(self, container: str, seconds: int = STOP_SECONDS) -> None:
-        """Tell it to stop, and kill it with all that is in it after so many seconds."""
+        """Ask it to stop, and kill it with all its processes after `seconds`."""
 
     async def remove(self, container: str) -> None:
-        """Remove it with all that is its, whatever it does. That it is gone already is fine."""
+        """Kill and remove it with its volumes; a missing container is not an error."""
 
     def lines(
-        self, container: str, stream: LogStream, after: LogCursor = BEGINNING
-    ) -> AsyncGenerator[tuple[LogCursor, str]]:
-        """The lines of a log behind this place, each with its own, until the container ends.
+        self, container: str, stream: LogStream, after: ContainerLogCursor = BEGINNING
+    ) -> AsyncGenerator[tuple[ContainerLogCursor, str]]:
+        """The lines of a log after this cursor, each with its own cursor, until the container ends.
 
-        Whoever stops reading before that has to close it (`aclosing`), or the engine goes on telling.
+        A caller that stops earlier must close the generator (`aclosing`), or the engine keeps sending.
         """

@@ -1,4 +1,4 @@
-"""How many containers one worker runs at a time."""
+"""The limit of concurrent containers of a worker."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 
 
 class ContainerSlots:
-    """So many slots. What runs already has one at once; where none is free, the next that ends leaves none.
+    """A fixed number of slots. A running container always gets one; if none is free, the next release is skipped.
 
-    Else every restart of a worker would add as many containers as it may run.
+    Otherwise every restart of a worker would add as many containers as its limit.
     """
 
-    def __init__(self, most: int) -> None:
-        self._free = asyncio.Semaphore(most)
+    def __init__(self, limit: int) -> None:
+        self._free = asyncio.Semaphore(limit)
         self._owed = 0
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""ContainerWorkspaces: the workspaces of containers on this machine, one directory for each run."""
+"""The workspaces of containers on this machine, one directory for each run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLACE = ".place"
 
 
 class ContainerWorkspaces:
-    """All rooms below one directory, which nobody else may enter; whoever is inside may do what they like."""
+    """All workspaces below one directory, which only the worker can enter; their content is up to containers."""
 
     def __init__(self, parent: Path) -> None:
         self._parent = parent
@@ -22,14 +22,14 @@ class ContainerWorkspaces:
         self.place = self._read_place()
 
     def make(self, name: str) -> Path:
-        """The room of this name; the same if it is there already."""
+        """Create the workspace of this name if it does not exist; return its path."""
         room = self._parent / name
         room.mkdir(exist_ok=True)
-        room.chmod(0o777)  # whoever the image runs as
+        room.chmod(0o777)  # the image may run as any user
         return room
 
     def remove(self, name: str) -> None:
-        """Remove it with all that is in it. That it is gone already is fine."""
+        """Remove a workspace with its content; a missing one is not an error."""
         parent = os.open(self._parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             remove_tree(parent, name)
@@ -39,11 +39,11 @@ class ContainerWorkspaces:
             os.close(parent)
 
     def names(self) -> Iterator[str]:
-        """Of all that are there."""
+        """The names of all workspaces."""
         return (entry.name for entry in os.scandir(self._parent) if entry.name != PLACE)
 
     def _read_place(self) -> str:
-        """Who these rooms belong to: the containers that are mounted there say so."""
+        """The id of this directory, which is a label of its containers."""
         file = self._parent / PLACE
         mine = self._parent / f"{PLACE}-{os.getpid()}"
         mine.write_text(new_id())

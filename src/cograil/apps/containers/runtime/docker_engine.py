@@ -1,8 +1,8 @@
-"""Containers, through the Docker Engine API: dockerd and podman speak it alike, but for details told here.
+"""The container runtime of the Docker Engine API, for dockerd and podman.
 
-What a container may do is written by us from nothing. Whoever asks for one says what runs in it and how much
-it may use; what it may do to the machine is the operator's word alone. A container is found again by its
-labels, whoever started it, so that a process that dies leaves nothing that the next one could not take up.
+The configuration of a container is written from scratch: the caller chooses what runs and how much it may use; its
+rights on the machine are set by the operator only. A container is found by its labels, so that another process can
+take it over after a crash.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from cograil.apps.containers.runtime.container_runtime import (
     BEGINNING,
     KILLED,
     STOP_SECONDS,
+    ContainerLogCursor,
     ContainerPolicy,
     ContainerRecord,
     ContainerRun,
     ContainerState,
     EngineError,
-    LogCursor,
     LogStream,
     Pull,
 )
@@ -34,22 +34,22 @@ __all__ = [
     "BEGINNING",
     "STOP_SECONDS",
     "ContainerEngine",
+    "ContainerLogCursor",
     "ContainerPolicy",
     "ContainerRecord",
     "ContainerRun",
     "ContainerState",
     "EngineError",
-    "LogCursor",
     "LogStream",
     "Pull",
     "container_config",
     "engine_urls",
 ]
 
-ASK_SECONDS = 120.0  # for an answer to what takes an engine a moment; a slow machine has long moments
-PULL_SECONDS = 30.0  # within which a pull goes on, or has failed
-LOOK_SECONDS = 30.0  # after which an engine is asked anew how a container is
-CPU_PERIOD, LEAST_QUOTA = 100_000, 1_000  # microseconds
+ASK_SECONDS = 120.0  # timeout of a short request; generous for slow machines
+PULL_SECONDS = 30.0  # without progress, after which a pull has failed
+LOOK_SECONDS = 30.0  # between two checks of a container that is waited for
+CPU_PERIOD, MIN_QUOTA = 100_000, 1_000  # microseconds
 LOG = {
     "Type": "json-file",
     "Config": {},
@@ -60,14 +60,14 @@ RETRY_SECONDS = 0.5
 
 
 def container_config(run: ContainerRun, policy: ContainerPolicy) -> dict[str, Any]:
-    """What the engine is asked for. Nothing in it comes from elsewhere."""
+    """The body of the create request; the caller's values appear only in the fields set here."""
     memory = run.memory_mb * 1024 * 1024
     host: dict[str, Any] = {
         "Mounts": [{"Type": "bind", "Source": str(run.room), "Target": run.mount, "ReadOnly": False}],
         "Memory": memory,
         "MemorySwap": memory,
         "CpuPeriod": CPU_PERIOD,  # so that more may be asked for than this machine has
-        "CpuQuota": max(LEAST_QUOTA, int(run.cpus * CPU_PERIOD)),
+        "CpuQuota": max(MIN_QUOTA, int(run.cpus * CPU_PERIOD)),
         "PidsLimit": policy.processes,
         "CapDrop": ["ALL"],
         "CapAdd": list(policy.capabilities),
@@ -100,9 +100,9 @@ def container_config(run: ContainerRun, policy: ContainerPolicy) -> dict[str, An
 
 
 def engine_urls() -> list[str]:
-    """Where an engine may be: where DOCKER_HOST says, else the usual sockets."""
-    if told := os.environ.get("DOCKER_HOST"):
-        return [told]
+    """The URLs to try: DOCKER_HOST, else the usual sockets."""
+    if configured_url := os.environ.get("DOCKER_HOST"):
+        return [configured_url]
     own = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
     places = (
         "/var/run/docker.sock",
@@ -114,7 +114,7 @@ def engine_urls() -> list[str]:
 
 
 class ContainerEngine:
-    """An engine that answers. Raises EngineError for a URL that leads to none."""
+    """An engine at a URL. Raises EngineError for an invalid URL."""
 
     def __init__(self, url: str) -> None:
         import aiodocker  # noqa: PLC0415  most workers never run a container
@@ -138,39 +138,39 @@ class ContainerEngine:
 
     @property
     def shortcomings(self) -> tuple[str, ...]:
-        """None: what an engine keeps apart is what we compare others with."""
+        """None: other runtimes are compared with an engine."""
         return ()
 
     async def version(self) -> str:
-        """What it says of itself. Raises EngineError when it does not answer within five seconds."""
-        async with _told("engine_unreachable"), asyncio.timeout(5):
-            found = await self._docker.version()
-        self._is_podman = "podman" in str(found.get("Components", "")).lower()
-        return f"{'podman' if self._is_podman else 'docker'} {found['Version']}"
+        """Its name and version. Raises EngineError when it does not respond within five seconds."""
+        async with _translate_errors("engine_unreachable"), asyncio.timeout(5):
+            info = await self._docker.version()
+        self._is_podman = "podman" in str(info.get("Components", "")).lower()
+        return f"{'podman' if self._is_podman else 'docker'} {info['Version']}"
 
     async def find(self, labels: Mapping[str, str]) -> str | None:
         """The container with these labels, running or not."""
-        wanted = [f"{name}={value}" for name, value in labels.items()]
-        async with _told("engine_unreachable"):
-            found = await self._docker.containers.list(all=True, filters={"label": wanted})
-        return found[0].id if found else None
+        label_filters = [f"{name}={value}" for name, value in labels.items()]
+        async with _translate_errors("engine_unreachable"):
+            containers = await self._docker.containers.list(all=True, filters={"label": label_filters})
+        return containers[0].id if containers else None
 
     async def held(self, labels: Mapping[str, str]) -> list[ContainerRecord]:
         """All containers with these labels."""
-        wanted = [f"{name}={value}" for name, value in labels.items()]
-        async with _told("engine_unreachable"):
-            found = await self._docker.containers.list(all=True, filters={"label": wanted})
-        return [ContainerRecord(one.id, one["Labels"]) for one in found]
+        label_filters = [f"{name}={value}" for name, value in labels.items()]
+        async with _translate_errors("engine_unreachable"):
+            containers = await self._docker.containers.list(all=True, filters={"label": label_filters})
+        return [ContainerRecord(container.id, container["Labels"]) for container in containers]
 
     async def start(self, run: ContainerRun, policy: ContainerPolicy) -> str:
-        """Run it, unless it runs already; its container. Raises EngineError; who refuses leaves nothing."""
+        """Run it, unless it runs already; return its container. After an EngineError nothing is left."""
         if (known := await self.find(run.labels)) is None:
             await self._have_image(run.image, policy.pull)
             known = await self._create(run, policy)
         state = await self.state(known)
         if not state.is_running and not state.has_run:
             try:
-                async with _told("start_failed"):
+                async with _translate_errors("start_failed"):
                     await self._docker.containers.container(known).start()
             except EngineError as error:
                 if error.code == "start_failed":  # one that does not answer may have started it
@@ -179,9 +179,9 @@ class ContainerEngine:
         return known
 
     async def _create(self, run: ContainerRun, policy: ContainerPolicy) -> str:
-        """A new container; or that of whoever was quicker: an attempt of this run that was taken for dead."""
+        """Create a container, or return that of a concurrent attempt of this run that was taken for dead."""
         try:
-            async with _told("create_failed"):
+            async with _translate_errors("create_failed"):
                 return (await self._docker.containers.create(container_config(run, policy), name=run.name)).id
         except EngineError as error:
             if error.code != "create_failed":
@@ -192,49 +192,49 @@ class ContainerEngine:
             raise
 
     async def _named(self, run: ContainerRun, seconds: float) -> str | None:
-        """The container of this run by its name. One that is being made has its name before all else."""
+        """The container of this run by its name, which a container has before it is complete."""
         until = asyncio.get_running_loop().time() + seconds
         while True:
             try:
-                async with _told("engine_unreachable"):
-                    found = await self._docker.containers.container(run.name).show()
+                async with _translate_errors("engine_unreachable"):
+                    details = await self._docker.containers.container(run.name).show()
             except EngineError as error:
                 if error.code != "not_found":
                     raise
                 if asyncio.get_running_loop().time() >= until:
                     return None
             else:
-                is_its = run.labels.items() <= (found["Config"]["Labels"] or {}).items()
-                return str(found["Id"]) if is_its else None
+                is_its = run.labels.items() <= (details["Config"]["Labels"] or {}).items()
+                return str(details["Id"]) if is_its else None
             await asyncio.sleep(RETRY_SECONDS)
 
     async def state(self, container: str) -> ContainerState:
-        """How it is."""
-        async with _told("engine_unreachable"):
-            told = (await self._docker.containers.container(container).show())["State"]
-        has_run = not str(told.get("StartedAt", "0001")).startswith("0001")
-        exit_code, is_running = int(told.get("ExitCode", 0)), bool(told.get("Running"))
-        is_out = bool(told.get("OOMKilled")) and bool(exit_code)  # else it got over what was killed
+        """The state of a container."""
+        async with _translate_errors("engine_unreachable"):
+            state = (await self._docker.containers.container(container).show())["State"]
+        has_run = not str(state.get("StartedAt", "0001")).startswith("0001")
+        exit_code, is_running = int(state.get("ExitCode", 0)), bool(state.get("Running"))
+        is_out = bool(state.get("OOMKilled")) and bool(exit_code)  # else it got over what was killed
         if exit_code == KILLED and not is_running and not is_out:
             is_out = await self._is_likely_out_of_memory(container)
         return ContainerState(is_running, has_run, exit_code, is_out)
 
     async def _is_likely_out_of_memory(self, container: str) -> bool:
-        """podman does not say: the kernel does, or nobody else is known who would have killed it."""
+        """For podman, which does not report it: ask the kernel log, else assume it unless we stopped it."""
         if self._is_podman is None:
             await self.version()
         if not self._is_podman:
             return False
         is_here = self.url.startswith("unix:")
-        found = await asyncio.to_thread(was_out_of_memory, container) if is_here else None
-        return container not in self._stopped if found is None else found
+        was_killed = await asyncio.to_thread(was_out_of_memory, container) if is_here else None
+        return container not in self._stopped if was_killed is None else was_killed
 
     async def wait(self, container: str) -> ContainerState:
-        """How it ended; waits until it does. An engine may miss an end, so now and then it is asked anew."""
+        """Wait for the end; return the state. An engine may miss an end, so it is polled now and then."""
         while True:
             try:
                 async with asyncio.timeout(LOOK_SECONDS):
-                    async with _told("engine_unreachable"):
+                    async with _translate_errors("engine_unreachable"):
                         await self._docker.containers.container(container).wait()
                     return await self.state(container)
             except TimeoutError:
@@ -242,44 +242,44 @@ class ContainerEngine:
                     return state
 
     async def stop(self, container: str, seconds: int = STOP_SECONDS) -> None:
-        """Tell it to stop, and kill it after so many seconds."""
+        """Ask it to stop, and kill it after `seconds`."""
         self._stopped.add(container)
-        async with _told("engine_unreachable"), asyncio.timeout(seconds + LOOK_SECONDS):
+        async with _translate_errors("engine_unreachable"), asyncio.timeout(seconds + LOOK_SECONDS):
             await self._docker.containers.container(container).stop(t=seconds)
 
     async def remove(self, container: str) -> None:
-        """Remove it with its volumes, whatever it does. That it is gone already is fine."""
+        """Kill and remove it with its volumes; a missing container is not an error."""
         self._stopped.discard(container)
         try:
-            async with _told("engine_unreachable"), asyncio.timeout(ASK_SECONDS):
+            async with _translate_errors("engine_unreachable"), asyncio.timeout(ASK_SECONDS):
                 await self._docker.containers.container(container).delete(force=True, v=True)
         except EngineError as error:
             if error.code != "not_found":
                 raise
 
     async def lines(
-        self, container: str, stream: LogStream, after: LogCursor = BEGINNING
-    ) -> AsyncGenerator[tuple[LogCursor, str]]:
-        """The lines of a log behind this place, each with its own, until the container ends."""
-        asked: dict[str, Any] = {stream: True, "follow": True, "timestamps": True}
+        self, container: str, stream: LogStream, after: ContainerLogCursor = BEGINNING
+    ) -> AsyncGenerator[tuple[ContainerLogCursor, str]]:
+        """The lines of a log after this cursor, each with its own, until the container ends."""
+        params: dict[str, Any] = {stream: True, "follow": True, "timestamps": True}
         if after.stamp:
-            asked["since"] = seconds_of(after.stamp)
-        frames = self._log(container, asked)
+            params["since"] = seconds_of(after.stamp)
+        frames = self._log(container, params)
         async with (
-            _told("engine_unreachable"),
+            _translate_errors("engine_unreachable"),
             aclosing(frames),
             aclosing(lines_behind(frames, after)) as lines,
         ):
             async for line in lines:
                 yield line
 
-    async def _log(self, container: str, asked: dict[str, Any]) -> AsyncGenerator[bytes]:
-        """Not as the library does it, which never lets go of a log that is not read to its end."""
+    async def _log(self, container: str, params: dict[str, Any]) -> AsyncGenerator[bytes]:
+        """Stream a log without aiodocker's method, which does not close a log that is not read to its end."""
         import aiohttp  # noqa: PLC0415
 
         path, patience = f"containers/{container}/logs", aiohttp.ClientTimeout(sock_connect=ASK_SECONDS)
         async with (
-            self._docker._query(path, params=asked, timeout=patience) as answer,
+            self._docker._query(path, params=params, timeout=patience) as answer,
             answer,
             aclosing(frames_of(answer.content)) as frames,
         ):
@@ -287,18 +287,18 @@ class ContainerEngine:
                 yield frame
 
     async def _have_image(self, image: str, pull: Pull) -> None:
-        """Raises EngineError when the image is not there and cannot be had."""
+        """Make sure that the image exists locally. Raises EngineError."""
         if pull != "always" and await self._has_image(image):
             return
         if pull == "never":
             raise EngineError(
                 "image_not_found",
-                f"there is no image {image!r} here, and COGRAIL_CONTAINERS__PULL is never: pull it by hand, "
+                f"the image {image!r} does not exist here, and COGRAIL_CONTAINERS__PULL is never: pull it by hand, "
                 "or set that to missing",
                 is_final=True,
             )
         try:
-            async with asyncio.timeout(PULL_SECONDS) as limit, _told("image_not_found"):
+            async with asyncio.timeout(PULL_SECONDS) as limit, _translate_errors("image_not_found"):
                 async for _ in self._pulled(image):  # a large one takes its time, as long as some of it comes
                     limit.reschedule(asyncio.get_running_loop().time() + PULL_SECONDS)
         except (EngineError, TimeoutError) as error:
@@ -312,7 +312,7 @@ class ContainerEngine:
     async def _has_image(self, image: str) -> bool:
         import aiodocker  # noqa: PLC0415
 
-        async with _told("image_not_found"):
+        async with _translate_errors("image_not_found"):
             try:
                 await self._docker.images.inspect(image)
             except aiodocker.DockerError as error:
@@ -322,15 +322,15 @@ class ContainerEngine:
         return True
 
     async def _pulled(self, image: str) -> AsyncGenerator[Any]:
-        """What the engine says of its progress; the library would not let go of a pull that is given up."""
+        """Stream the progress of a pull; aiodocker's method would not close an abandoned pull."""
         import aiohttp  # noqa: PLC0415
         from aiodocker.jsonstream import json_stream_stream  # noqa: PLC0415
 
         name = image.rpartition("/")[2]
-        asked = {"fromImage": image} | ({} if {":", "@"} & set(name) else {"tag": "latest"})
+        params = {"fromImage": image} | ({} if {":", "@"} & set(name) else {"tag": "latest"})
         patience = aiohttp.ClientTimeout(sock_connect=ASK_SECONDS)
         async with (
-            self._docker._query("images/create", "POST", params=asked, timeout=patience) as answer,
+            self._docker._query("images/create", "POST", params=params, timeout=patience) as answer,
             answer,
         ):
             async for step in json_stream_stream(answer):
@@ -338,8 +338,8 @@ class ContainerEngine:
 
 
 @asynccontextmanager
-async def _told(code: str) -> AsyncIterator[None]:
-    """What the engine refuses, in our words."""
+async def _translate_errors(code: str) -> AsyncIterator[None]:
+    """Turn errors of the engine and its client into EngineError."""
     import aiodocker  # noqa: PLC0415
     import aiohttp  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""What the kernel wrote of containers that it killed for their memory, where we may read it."""
+"""Detect containers killed for their memory in the kernel log, where it is readable."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ MAX_RECORD = 8192
 
 
 def was_out_of_memory(container: str) -> bool | None:
-    """Whether the kernel killed something in the group of this container; None when we may not know."""
+    """Whether the kernel killed a process of this container; None if its log is not readable."""
     try:
         log = os.open(KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        return _is_told(log, container.encode())
+        return _is_logged(log, container.encode())
     finally:
         os.close(log)
 
 
-def _is_told(log: int, container: bytes) -> bool | None:
+def _is_logged(log: int, container: bytes) -> bool | None:
     while True:
         try:
             record = os.read(log, MAX_RECORD)

@@ -1,4 +1,4 @@
-"""Which runtime runs containers here: what the setting says, or the first that is there."""
+"""Select the container runtime: the configured one, or the first available one."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from cograil.settings import Settings
 
 
 class RuntimeChoice(NamedTuple):
-    """What was chosen, if anything, and a sentence that says which and why."""
+    """The chosen runtime, if any, and a sentence that says why."""
 
     runtime: Runtime | None
     why: str
 
 
 async def choose_runtime(settings: Settings) -> RuntimeChoice:
-    """The runtime of this machine. Whoever gets one closes it (`async with`)."""
-    asked = settings.section(ContainerSettings).runtime
-    if asked == "none":
+    """Choose the runtime of this machine. The caller closes it (`async with`)."""
+    setting = settings.section(ContainerSettings).runtime
+    if setting == "none":
         return RuntimeChoice(None, "containers do not run here: COGRAIL_CONTAINERS__RUNTIME is none")
     engine = sandbox = RuntimeChoice(None, "")
-    if asked in ("auto", "docker"):
+    if setting in ("auto", "docker"):
         engine = await _engine()
         if engine.runtime is not None:
             return engine
-    if asked in ("auto", "sandbox"):
+    if setting in ("auto", "sandbox"):
         sandbox = await _sandbox(settings)
     reasons = "; ".join(choice.why for choice in (engine, sandbox) if choice.why)
     if sandbox.runtime is not None:
@@ -37,7 +37,7 @@ async def choose_runtime(settings: Settings) -> RuntimeChoice:
 
 
 async def _engine() -> RuntimeChoice:
-    """The first engine that answers."""
+    """The first engine that responds."""
     refusals = []
     for url in engine_urls():
         try:
@@ -47,13 +47,13 @@ async def _engine() -> RuntimeChoice:
             continue
         try:
             return RuntimeChoice(engine, f"containers run on {await engine.version()} at {url}")
-        except BaseException as error:  # also when nobody waits for the answer any more
+        except BaseException as error:  # also when cancelled
             await engine.__aexit__()
             if not isinstance(error, EngineError):
                 raise
             refusals.append(f"{url} does not answer")
     return RuntimeChoice(
-        None, "; ".join(refusals) or "there is no container engine, by DOCKER_HOST or a usual socket"
+        None, "; ".join(refusals) or "no container engine was found, by DOCKER_HOST or at a usual socket"
     )
 
 

@@ -1,3 +1,3 @@
 -- name: busy_folders
--- How many documents of each folder are not done.
+-- The number of open documents in each folder.
 select folder, count(*) from cograil.documents where tenant_id = %(tenant)s and state is null group by folder

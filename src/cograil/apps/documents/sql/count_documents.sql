@@ -1,5 +1,5 @@
 -- name: count_documents
--- What was counted in this folder, or in all: by what became of its documents, and of what was refused.
+-- The counters of a folder or of all: endings of its documents, and refused files by reason.
 with d as materialized (
   select count(*) filter (where state = 'DONE') as done, count(*) filter (where state <> 'DONE') as error,
          coalesce(sum(pdf_invalid), 0)::bigint as pdf_invalid, count(*) filter (where prep_skipped) as prep_skipped,

@@ -1,5 +1,5 @@
 -- name: find_documents
--- Documents and how far they are: all of them, one, or those that run or changed since a moment.
+-- Documents with their job and nodes: all of them, one, or those that are open or changed since a time.
 select d.folder, d.key, d.job_id::text, d.name, d.staged, d.size_bytes, d.profile, d.created_at, d.changed_at,
        d.state, d.out_pdf, d.message, d.pages, d.attempt, j.status, now(), n.nodes
 from cograil.documents d

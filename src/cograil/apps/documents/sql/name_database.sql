@@ -1,5 +1,5 @@
 -- name: name_database
--- What this database is called: whoever asks first names it.
+-- The unique name of this database; the first call creates it.
 insert into cograil.document_config (tenant_id, name, value)
 values ('default', 'database', to_jsonb(gen_random_uuid()::text))
 on conflict (tenant_id, name) do update set value = document_config.value

@@ -1,5 +1,5 @@
 -- name: settle_document
--- How it ended, once: by its last node in the transaction of its report, or by a watcher for one that failed.
+-- Write the ending once: by the last node in the transaction of its report, or by a watcher for a failed job.
 update cograil.documents
 set state = %(state)s, out_pdf = %(out_pdf)s, message = %(message)s, pages = %(pages)s,
     attempt = %(attempt)s, pdf_invalid = %(pdf_invalid)s, prep_skipped = %(prep_skipped)s,

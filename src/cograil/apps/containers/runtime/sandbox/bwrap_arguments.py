@@ -1,4 +1,4 @@
-"""What a sandbox is made of, written from nothing: the arguments of bwrap and the plan of its supervisor."""
+"""The arguments of bwrap and the plan of the supervisor, written from scratch."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class User(NamedTuple):
 
 
 def owner_of_images() -> int | None:
-    """Who owns the files of images: root of the sandboxes; the worker itself where it is not root."""
+    """The owner of image files: the user of sandboxes if the worker is root, else None (the worker itself)."""
     return ROOT_OUTSIDE if os.geteuid() == 0 else None
 
 
 def check_run(run: ContainerRun, policy: ContainerPolicy) -> None:
-    """Raises EngineError for what a sandbox cannot do."""
+    """Raise EngineError for a run that a sandbox cannot do."""
     if not _NAME.fullmatch(run.name):
         raise EngineError("create_failed", f"{run.name[:80]!r} cannot be the name of a sandbox")
     if not run.command:
         raise EngineError("create_failed", "an image of the sandbox has no command of its own: name one")
     if not _MOUNT.fullmatch(run.mount):
-        raise EngineError("create_failed", f"{run.mount[:80]!r} is no place for the workspace")
+        raise EngineError("create_failed", f"{run.mount[:80]!r} is not a valid mount point of the workspace")
     if not run.room.is_dir():
         raise EngineError("create_failed", f"the workspace {run.room} is not there")
     if policy.network not in ("none", "bridge", "host"):
@@ -55,39 +55,63 @@ def check_run(run: ContainerRun, policy: ContainerPolicy) -> None:
         raise EngineError("create_failed", "the command holds a character that no command can")
 
 
-def find_user(image: Path, asked: str) -> User:
-    """The numbers of `user`, `user:group`, or root where nothing is asked. Raises EngineError.
+def find_user(image: Path, user_spec: str) -> User:
+    """The ids of `user` or `user:group`; root for an empty text. Raises EngineError.
 
     Names are looked up in the image, as engines do.
     """
-    user, _, group = asked.partition(":")
+    user, _, group = user_spec.partition(":")
     if not user:
         return User(0, 0, "/root")
-    known = _records(image, "etc/passwd")
-    found = next((record for record in known if user in (record[0], record[2])), None)
-    groups = [record for record in _records(image, "etc/group") if group in (record[0], record[2])]
+    account = next((known for known in _accounts(image) if user in (known.name, known.number)), None)
     try:
-        number = int(user) if user.isdigit() else int(found[2])  # type: ignore[index]
+        number = int(user) if user.isdigit() else int(account.number)  # type: ignore[union-attr]
         if group:
-            group_number = int(group) if group.isdigit() else int(groups[0][2])
+            group_number = int(group) if group.isdigit() else int(_group_numbers(image)[group])
         else:
-            group_number = int(found[3]) if found else 0
-    except (TypeError, ValueError, IndexError):
-        raise EngineError("create_failed", f"the image has no user {asked[:80]!r}") from None
+            group_number = int(account.group) if account else 0
+    except (AttributeError, ValueError, KeyError):
+        raise EngineError("create_failed", f"the image has no user {user_spec[:80]!r}") from None
     if max(number, group_number) > MAX_ID:
-        raise EngineError("create_failed", f"{asked[:80]!r} is a larger number than a user may have")
-    return User(number, group_number, found[5] if found and len(found) > 5 else "/")
+        raise EngineError("create_failed", f"{user_spec[:80]!r} is a larger number than a user may have")
+    return User(number, group_number, account.home if account else "/")
 
 
-def _records(image: Path, path: str) -> list[list[str]]:
+class _Account(NamedTuple):
+    """A line of /etc/passwd."""
+
+    name: str
+    number: str
+    group: str
+    home: str
+
+
+def _accounts(image: Path) -> list[_Account]:
+    accounts = []
+    for fields in _lines_of(image, "etc/passwd", 4):
+        name, _, number, group, *rest = fields
+        accounts.append(_Account(name, number, group, rest[1] if len(rest) > 1 else "/"))
+    return accounts
+
+
+def _group_numbers(image: Path) -> dict[str, str]:
+    """The numbers of the groups of an image, by name and by number; the first of a name counts."""
+    numbers: dict[str, str] = {}
+    for name, _, number, *_ in _lines_of(image, "etc/group", 3):
+        numbers.setdefault(name, number)
+        numbers.setdefault(number, number)
+    return numbers
+
+
+def _lines_of(image: Path, path: str, min_fields: int) -> list[list[str]]:
+    """The fields of the lines of a file such as /etc/passwd; empty without the file."""
     try:
         with Workspace(image) as files, files.reading(path) as file:
             text = file.read(MAX_PASSWD).decode(errors="replace")
     except WorkspaceError:
         return []
-    return [
-        record for line in text.splitlines() if len(record := line.split(":")) >= 4 or path[-5:] == "group"
-    ]
+    lines = (line.split(":") for line in text.splitlines())
+    return [fields for fields in lines if len(fields) >= min_fields]
 
 
 def supervisor_plan(
@@ -98,7 +122,7 @@ def supervisor_plan(
     bwrap: str,
     groups: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """All that the supervisor needs to know. It may hold secrets, and is written nowhere."""
+    """The plan of the supervisor. It may hold secrets and is never written to disk."""
     who = find_user(image, policy.user)
     outside = owner_of_images()
     stage = next(place for place in STAGES if Path(place).is_dir())
@@ -123,7 +147,7 @@ def supervisor_plan(
 
 
 def bwrap_arguments(run: ContainerRun, policy: ContainerPolicy, who: User, stage: str) -> list[str]:
-    """What bwrap is asked for. Nothing of the machine is in it but the image and the room."""
+    """The arguments of bwrap. The sandbox sees only the image and the workspace of the machine."""
     bind = "--ro-bind" if policy.is_root_read_only else "--bind"
     parts = ["--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
     if policy.network != "host":
@@ -134,16 +158,16 @@ def bwrap_arguments(run: ContainerRun, policy: ContainerPolicy, who: User, stage
     if policy.is_root_read_only:
         parts += ["--perms", "1777", "--size", str(TMP_BYTES), "--tmpfs", "/tmp"]
     parts += ["--bind", f"{stage}/room", run.mount, "--chdir", run.mount, "--clearenv"]
-    given = {"PATH": PATH, "HOME": who.home, "HOSTNAME": run.name[:63]} | dict(run.environment)
-    for name, value in given.items():
+    environment = {"PATH": PATH, "HOME": who.home, "HOSTNAME": run.name[:63]} | dict(run.environment)
+    for name, value in environment.items():
         parts += ["--setenv", name, value]
     return parts
 
 
 def _names_of_hosts() -> dict[str, str]:
-    """Who shares the machine's network also needs to know its names."""
-    found = {}
+    """The files for name resolution, for sandboxes on the network of the machine."""
+    files = {}
     for path in ("etc/resolv.conf", "etc/hosts"):
         if (file := Path("/") / path).is_file():
-            found[path] = file.read_text(errors="replace")
-    return found
+            files[path] = file.read_text(errors="replace")
+    return files

@@ -33,15 +33,15 @@ class SandboxDirectory:
         self.path = path
 
     def facts(self) -> dict[str, Any]:
-        """What run.json says. Raises EngineError when there is no such sandbox."""
+        """The content of run.json. Raises EngineError when the sandbox does not exist."""
         try:
-            found: dict[str, Any] = json.loads((self.path / "run.json").read_bytes())
+            run_info: dict[str, Any] = json.loads((self.path / "run.json").read_bytes())
         except (FileNotFoundError, NotADirectoryError):
-            raise EngineError("not_found", f"there is no sandbox {self.path.name!r}") from None
-        return found
+            raise EngineError("not_found", f"the sandbox {self.path.name!r} does not exist") from None
+        return run_info
 
     def state(self) -> ContainerState:
-        """How it is. Raises EngineError when there is no such sandbox."""
+        """The state of the sandbox. Raises EngineError when it does not exist."""
         self.facts()
         if (ended := self._ended()) is not None:
             return ended
@@ -55,10 +55,10 @@ class SandboxDirectory:
 
     def _ended(self) -> ContainerState | None:
         try:
-            told = json.loads((self.path / "exit.json").read_bytes())
+            exit_info = json.loads((self.path / "exit.json").read_bytes())
         except FileNotFoundError:
             return None
-        return ContainerState(False, True, told["exit_code"], told["is_out_of_memory"])
+        return ContainerState(False, True, exit_info["exit_code"], exit_info["is_out_of_memory"])
 
     def supervisor(self) -> int:
         """The process that holds the lock; 0 when nobody does."""
@@ -67,8 +67,8 @@ class SandboxDirectory:
         except FileNotFoundError:
             return 0
         try:
-            asked = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            kind, _, _, _, holder = struct.unpack(_LOCK, fcntl.fcntl(lock, fcntl.F_GETLK, asked))
+            lock_query = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _, _, _, holder = struct.unpack(_LOCK, fcntl.fcntl(lock, fcntl.F_GETLK, lock_query))
         finally:
             os.close(lock)
         return 0 if kind == fcntl.F_UNLCK else int(holder)
@@ -88,8 +88,8 @@ class SandboxDirectory:
         return None
 
 
-def make_place(sandboxes: Path, name: str, facts: Mapping[str, Any], owner: int | None) -> None:
-    """Make the directory of a sandbox, whole at once. Where somebody was quicker, theirs stays."""
+def make_sandbox_directory(sandboxes: Path, name: str, facts: Mapping[str, Any], owner: int | None) -> None:
+    """Create the directory of a sandbox atomically; one of a quicker process stays."""
     sandboxes.mkdir(mode=0o700, parents=True, exist_ok=True)
     hidden = sandboxes / hidden_name()
     hidden.mkdir(mode=0o700)
@@ -101,12 +101,12 @@ def make_place(sandboxes: Path, name: str, facts: Mapping[str, Any], owner: int 
     try:
         os.rename(hidden, sandboxes / name)
     except OSError:
-        remove_place(sandboxes, hidden.name)
+        remove_sandbox_directory(sandboxes, hidden.name)
         if not (sandboxes / name).is_dir():
             raise
 
 
-def places(sandboxes: Path) -> Iterator[SandboxDirectory]:
+def sandbox_directories(sandboxes: Path) -> Iterator[SandboxDirectory]:
     """All sandboxes there are."""
     with suppress(FileNotFoundError):
         for entry in sorted(os.listdir(sandboxes)):
@@ -114,7 +114,7 @@ def places(sandboxes: Path) -> Iterator[SandboxDirectory]:
                 yield SandboxDirectory(sandboxes / entry)
 
 
-def remove_place(sandboxes: Path, name: str) -> None:
+def remove_sandbox_directory(sandboxes: Path, name: str) -> None:
     """Remove the directory of a sandbox; first its name, so that nobody finds half of it."""
     directory = os.open(sandboxes, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -144,10 +144,10 @@ class Tail:
                 self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
                 return []
-        found: list[bytes] = []
-        while not found and (data := os.read(self._file, CHUNK)):
-            *found, self._rest = (self._rest + data).split(b"\n")
-        return [_unstamped(line) for line in found]
+        lines: list[bytes] = []
+        while not lines and (data := os.read(self._file, CHUNK)):
+            *lines, self._rest = (self._rest + data).split(b"\n")
+        return [_unstamped(line) for line in lines]
 
     def close(self) -> None:
         """Read no more."""

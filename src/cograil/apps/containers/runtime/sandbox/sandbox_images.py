@@ -17,13 +17,13 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}")
 
 
 class InvalidImage(UsageError):
-    """The value is not the name of an image, or not a root file system."""
+    """The name is not that of an image, or the archive is not a root file system."""
 
     code = "invalid_image"
 
 
 def image_directory(images: Path, name: str) -> Path:
-    """Where the image of this name is, if there is one. Raises InvalidImage."""
+    """The directory of the image of this name. Raises InvalidImage."""
     if not _NAME.fullmatch(name):
         raise InvalidImage(f"{name[:80]!r} is not the name of an image")
     return images / quote(name.removesuffix(":latest"), safe="")
@@ -40,26 +40,26 @@ def import_image(images: Path, name: str, archive: BinaryIO, owner: int | None) 
 
     It appears under its name when the last byte was fine, or not at all. All of it belongs to `owner`.
     """
-    place = image_directory(images, name)
+    directory = image_directory(images, name)
     images.mkdir(mode=0o700, parents=True, exist_ok=True)
     hidden = images / hidden_name()
     hidden.mkdir(mode=0o755)
     try:
-        found = extract_root(archive, hidden, owner=owner)
-        if not found.has_shell:
+        extracted = extract_root(archive, hidden, owner=owner)
+        if not extracted.has_shell:
             raise InvalidImage("there is no /bin/sh in this archive; an image needs one to run its command")
-        _put(images, hidden, place)
+        _put(images, hidden, directory)
     finally:
         _removed(images, hidden.name)
-    return found
+    return extracted
 
 
-def _put(images: Path, new: Path, place: Path) -> None:
-    """Two renames: for a moment there is no image of the name."""
+def _put(images: Path, new: Path, directory: Path) -> None:
+    """Replace the image by two renames; it is missing for a moment."""
     old = images / hidden_name()
-    if place.exists():
-        os.rename(place, old)
-    os.rename(new, place)
+    if directory.exists():
+        os.rename(directory, old)
+    os.rename(new, directory)
     _removed(images, old.name)
 
 

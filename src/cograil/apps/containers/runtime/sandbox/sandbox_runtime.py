@@ -1,4 +1,4 @@
-"""The sandbox as a runtime: the deeds of an engine, by bubblewrap, control groups and a small supervisor."""
+"""The sandbox runtime, by bubblewrap, control groups and a small supervisor."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pathlib import Path
 from cograil.apps.containers.runtime.container_runtime import (
     BEGINNING,
     STOP_SECONDS,
+    ContainerLogCursor,
     ContainerPolicy,
     ContainerRecord,
     ContainerRun,
     ContainerState,
     EngineError,
-    LogCursor,
     LogStream,
 )
 from cograil.apps.containers.runtime.sandbox import supervisor
@@ -36,9 +36,9 @@ from cograil.apps.containers.runtime.sandbox.cgroups import Groups, find_groups,
 from cograil.apps.containers.runtime.sandbox.sandbox_directory import (
     SandboxDirectory,
     Tail,
-    make_place,
-    places,
-    remove_place,
+    make_sandbox_directory,
+    remove_sandbox_directory,
+    sandbox_directories,
 )
 from cograil.apps.containers.runtime.sandbox.sandbox_images import InvalidImage, image_directory
 from cograil.apps.containers.runtime.sandbox.seccomp import seccomp_filter
@@ -72,21 +72,21 @@ class Sandbox:
 
     @property
     def shortcomings(self) -> tuple[str, ...]:
-        """What it does not keep apart though an engine would."""
+        """Isolation gaps compared with an engine."""
         return shortcomings(self._groups, is_root=owner_of_images() is not None)
 
     async def version(self) -> str:
-        """What bubblewrap says of itself. Raises EngineError when no sandbox can be made here."""
+        """The version of bubblewrap. Raises EngineError when no sandbox can be created here."""
         version = ""
-        for asked in ("--version", PROBE):
-            code, told = await asyncio.to_thread(self._ask, *asked.split())
+        for arguments in ("--version", PROBE):
+            code, output = await asyncio.to_thread(self._ask, *arguments.split())
             if code:
-                raise EngineError("engine_unreachable", f"bubblewrap makes no sandbox here: {told}")
-            version = version or told
+                raise EngineError("engine_unreachable", f"bubblewrap makes no sandbox here: {output}")
+            version = version or output
         return version
 
     def _ask(self, *arguments: str) -> tuple[int, str]:
-        """bwrap's exit code and its words, run as whoever sandboxes run as."""
+        """Run bwrap as the user of sandboxes; return its exit code and output."""
         if not self._bwrap:
             return 127, "it is not installed"
         outside = owner_of_images()
@@ -104,33 +104,35 @@ class Sandbox:
 
     async def find(self, labels: Mapping[str, str]) -> str | None:
         """The sandbox with these labels, running or not."""
-        found = await self.held(labels)
-        return found[0].container if found else None
+        records = await self.held(labels)
+        return records[0].container if records else None
 
     async def held(self, labels: Mapping[str, str]) -> list[ContainerRecord]:
         """All sandboxes with these labels."""
         return await asyncio.to_thread(self._held, labels)
 
     def _held(self, labels: Mapping[str, str]) -> list[ContainerRecord]:
-        found = []
-        for place in places(self._sandboxes):
-            with suppress(EngineError):  # removed under our eyes
+        records = []
+        for place in sandbox_directories(self._sandboxes):
+            with suppress(EngineError):  # removed meanwhile
                 known = place.facts()["labels"]
-                found += [ContainerRecord(place.path.name, known)] if labels.items() <= known.items() else []
-        return found
+                records += (
+                    [ContainerRecord(place.path.name, known)] if labels.items() <= known.items() else []
+                )
+        return records
 
     def running_with(self, image: str) -> list[str]:
         """The sandboxes that run in this image now."""
-        wanted = image_directory(self._images, image)
-        found = []
-        for place in places(self._sandboxes):
+        directory = image_directory(self._images, image)
+        names = []
+        for place in sandbox_directories(self._sandboxes):
             with suppress(EngineError):
-                is_same = image_directory(self._images, place.facts()["image"]) == wanted
-                found += [place.path.name] if is_same and place.state().is_running else []
-        return found
+                is_same = image_directory(self._images, place.facts()["image"]) == directory
+                names += [place.path.name] if is_same and place.state().is_running else []
+        return names
 
     async def start(self, run: ContainerRun, policy: ContainerPolicy) -> str:
-        """Run it, unless it runs or has run already; its sandbox. When it raises, nothing is left."""
+        """Run it, unless it runs or has run; return its sandbox. After an error nothing is left."""
         if (known := await self.find(run.labels)) is None:
             known = await asyncio.to_thread(self._make, run, policy)
         state = await self.state(known)
@@ -152,7 +154,7 @@ class Sandbox:
         except OSError as error:
             raise EngineError("create_failed", f"no control group can be made: {error}") from error
         facts = {"labels": dict(run.labels), "image": run.image, "groups": self._limits(run, policy)}
-        make_place(self._sandboxes, run.name, facts, owner_of_images())
+        make_sandbox_directory(self._sandboxes, run.name, facts, owner_of_images())
         return run.name
 
     def _image(self, name: str) -> Path:
@@ -163,7 +165,7 @@ class Sandbox:
         if not place.is_dir():
             raise EngineError(
                 "image_not_found",
-                f"there is no image {name!r} here, and a sandbox pulls none (COGRAIL_CONTAINERS__PULL is for "
+                f"the image {name!r} does not exist here, and a sandbox pulls none (COGRAIL_CONTAINERS__PULL is for "
                 f"engines): make it with `cograil containers import {name} TAR`, or start Docker or Podman",
                 is_final=True,
             )
@@ -190,23 +192,23 @@ class Sandbox:
             raise EngineError("start_failed", f"the sandbox does not start: {why}")
 
     async def state(self, container: str) -> ContainerState:
-        """How it is. Raises EngineError `not_found`."""
+        """The state of a sandbox. Raises EngineError `not_found`."""
         return self._place(container).state()
 
     async def wait(self, container: str) -> ContainerState:
-        """How it ended; waits until it does."""
+        """Wait for the end of a sandbox; return its state."""
         place = self._place(container)
         while (state := place.state()).is_running:
             await _ended(place)
         return state
 
     async def stop(self, container: str, seconds: int = STOP_SECONDS) -> None:
-        """Pass SIGTERM to the command, and kill all of it after so many seconds."""
+        """Pass SIGTERM to the command, and kill all its processes after `seconds`."""
         place = self._place(container)
         place.facts()
         steps = ((signal.SIGTERM, seconds), (signal.SIGUSR1, KILL_SECONDS), (signal.SIGKILL, KILL_SECONDS))
         for number, patience in steps:
-            if _told(place, number):
+            if _send_signal(place, number):
                 try:
                     async with asyncio.timeout(patience):
                         await _ended(place)
@@ -215,14 +217,14 @@ class Sandbox:
             return
 
     async def remove(self, container: str) -> None:
-        """Kill it if need be, and remove all that is its. That it is gone already is fine."""
+        """Kill it if it runs, and remove its files; a missing sandbox is not an error."""
         place = self._place(container)
         try:
             groups = place.facts()["groups"]
         except EngineError:
             return
         for number in (signal.SIGUSR1, signal.SIGKILL):
-            if _told(place, number):
+            if _send_signal(place, number):
                 try:
                     async with asyncio.timeout(KILL_SECONDS):
                         await _ended(place)
@@ -230,21 +232,21 @@ class Sandbox:
                     continue
         kill_all(groups)  # should its supervisor have left anything
         await asyncio.to_thread(supervisor.remove_groups, groups)
-        await asyncio.to_thread(remove_place, self._sandboxes, container)
+        await asyncio.to_thread(remove_sandbox_directory, self._sandboxes, container)
 
     async def lines(
-        self, container: str, stream: LogStream, after: LogCursor = BEGINNING
-    ) -> AsyncGenerator[tuple[LogCursor, str]]:
-        """The lines of a log behind this place, each with its own, until the sandbox ends."""
+        self, container: str, stream: LogStream, after: ContainerLogCursor = BEGINNING
+    ) -> AsyncGenerator[tuple[ContainerLogCursor, str]]:
+        """The lines of a log after this cursor, each with its own, until the sandbox ends."""
         place = self._place(container)
         is_over = not place.state().is_running
         tail = Tail(place.path / f"{stream}.log")
         try:
             while True:
-                while found := tail.read():
-                    for stamp, text in found:
+                while log_lines := tail.read():
+                    for stamp, text in log_lines:
                         if stamp > after.stamp:
-                            yield LogCursor(stamp, 1), text
+                            yield ContainerLogCursor(stamp, 1), text
                 if is_over:
                     return
                 await asyncio.sleep(LOOK_SECONDS)
@@ -254,22 +256,22 @@ class Sandbox:
 
     def _place(self, container: str) -> SandboxDirectory:
         if "/" in container or container.startswith("."):
-            raise EngineError("not_found", f"there is no sandbox {container[:80]!r}")
+            raise EngineError("not_found", f"the sandbox {container[:80]!r} does not exist")
         return SandboxDirectory(self._sandboxes / container)
 
     def _clear(self) -> None:
-        """Remove what somebody left who died while making or removing a sandbox."""
+        """Remove directories left by processes that died while creating or removing a sandbox."""
         if not self._sandboxes.is_dir():
             return
         for hidden in self._sandboxes.glob(".*"):
             with contextlib.suppress(FileNotFoundError):  # somebody has made or removed it just now
                 if time.time() - hidden.lstat().st_mtime > ABANDONED_SECONDS:
-                    remove_place(self._sandboxes, hidden.name)
+                    remove_sandbox_directory(self._sandboxes, hidden.name)
 
 
 def shortcomings(groups: Groups, *, is_root: bool) -> tuple[str, ...]:
-    """What a sandbox does not do though an engine would, in sentences."""
-    found = [
+    """The isolation gaps of a sandbox compared with an engine, as sentences."""
+    sentences = [
         "it has no network of its own: what asks for a bridge gets none",
         "of the calls of the kernel the dangerous are refused; an engine allows only the harmless"
         if seccomp_filter()
@@ -280,13 +282,13 @@ def shortcomings(groups: Groups, *, is_root: bool) -> tuple[str, ...]:
     if groups.missing:
         what = {"memory": "memory", "cpu": "processor time", "pids": "processes"}
         listed = ", ".join(what[name] for name in groups.missing)
-        found.append(f"there is no limit of {listed}: no control group can be made here")
+        sentences.append(f"it has no limit of {listed}: no control group can be created here")
     if not is_root:
-        found.append("to the machine its processes are those of the worker's own user")
-    return tuple(found)
+        sentences.append("to the machine its processes are those of the worker's own user")
+    return tuple(sentences)
 
 
-def _told(place: SandboxDirectory, number: signal.Signals) -> bool:
+def _send_signal(place: SandboxDirectory, number: signal.Signals) -> bool:
     """Send the supervisor a signal; False when it is gone."""
     handle = place.handle()
     if handle is None:
@@ -308,7 +310,7 @@ def _is_over(place: SandboxDirectory) -> bool:
 
 
 async def _ended(place: SandboxDirectory) -> None:
-    """Wait for the end of the supervisor."""
+    """Wait for the supervisor to end."""
     handle = place.handle()
     if handle is None:
         return

@@ -95,9 +95,9 @@ class BwrapProcess:
         """Read what bwrap says on its status pipe: one JSON object a line."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            told = json.loads(line)
-            self.init = told.get("child-pid", self.init)
-            self.exit_code = told.get("exit-code", self.exit_code)
+            message = json.loads(line)
+            self.init = message.get("child-pid", self.init)
+            self.exit_code = message.get("exit-code", self.exit_code)
 
     def command(self) -> int:
         """The command's own process; 0 while there is none."""
@@ -123,8 +123,8 @@ class BwrapProcess:
 
     def is_over(self) -> bool:
         """Whether bwrap has ended; then the exit code is known."""
-        found, status = os.waitpid(self.bwrap, os.WNOHANG)
-        if not found:
+        process_id, status = os.waitpid(self.bwrap, os.WNOHANG)
+        if not process_id:
             return False
         code = os.waitstatus_to_exitcode(status)
         if self.exit_code is None and (self.is_killed or code < 0):
@@ -140,7 +140,7 @@ def _become(plan: Plan, stdout: int, stderr: int, status: int) -> None:
             os.dup2(descriptor, place)
         for group in plan["groups"]:
             _write(f"{group['path']}/cgroup.procs", str(os.getpid()))
-        set_the_stage(plan)
+        prepare_mounts(plan)
         os.umask(0o022)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
             signal.signal(number, signal.SIG_DFL)
@@ -155,7 +155,7 @@ def _become(plan: Plan, stdout: int, stderr: int, status: int) -> None:
     os._exit(NOT_STARTED)
 
 
-def set_the_stage(plan: Plan) -> None:
+def prepare_mounts(plan: Plan) -> None:
     """Where bwrap finds the root and the room, open to the user it runs as; only this process sees it."""
     user, group = plan["user"], plan["group"]
     flags = NEW_MOUNTS if user is not None else NEW_MOUNTS | NEW_USERS
@@ -175,7 +175,7 @@ def set_the_stage(plan: Plan) -> None:
     options = f"lowerdir={at['image']},upperdir={at['upper']},workdir={at['work']}"
     _mount("overlay", f"{stage}/root", "overlay", NO_SUID | NO_DEVICES, options + plan["overlay"])
     _mount(at["room"], f"{stage}/room", None, BIND)
-    furnish(f"{stage}/root", plan)
+    add_mount_points(f"{stage}/root", plan)
     if user is not None:
         os.setgroups([])
         os.setresgid(group, group, group)
@@ -187,7 +187,7 @@ def _opened(path: str) -> str:
     return f"/proc/self/fd/{os.open(path, os.O_PATH | os.O_DIRECTORY)}"
 
 
-def furnish(root: str, plan: Plan) -> None:
+def add_mount_points(root: str, plan: Plan) -> None:
     """Make the directories that something is mounted on, and the files that tell names of hosts.
 
     The image may hold links that lead out of it: none is followed.
@@ -214,7 +214,7 @@ def _below(top: int, path: str, owner: int | None) -> int:
         try:
             at = os.open(step, DIRECTORY, dir_fd=at)
         except OSError as error:
-            raise OSError(error.errno, f"/{path} of the image is no directory, or behind a link") from None
+            raise OSError(error.errno, f"/{path} of the image is not a directory, or behind a link") from None
     return at
 
 
@@ -299,8 +299,8 @@ def _end(plan: Plan, directory: str, exit_code: int) -> None:
     """Write down how it ended: under its name only when it is whole."""
     kills = sum(_oom_kills(group) for group in plan["groups"])
     remove_groups(plan["groups"])
-    told = {"exit_code": exit_code, "is_out_of_memory": bool(kills and exit_code)}
-    _write(f"{directory}/exit.new", json.dumps(told))
+    exit_info = {"exit_code": exit_code, "is_out_of_memory": bool(kills and exit_code)}
+    _write(f"{directory}/exit.new", json.dumps(exit_info))
     os.rename(f"{directory}/exit.new", f"{directory}/exit.json")
 
 
@@ -328,8 +328,8 @@ def remove_groups(groups: list[Plan]) -> None:
 
 
 def _oom_kills(group: Plan) -> int:
-    told = f"{group['path']}/{group['oom'] or ''}"
-    with contextlib.suppress(OSError), open(told, encoding="ascii") as file:
+    events_path = f"{group['path']}/{group['oom'] or ''}"
+    with contextlib.suppress(OSError), open(events_path, encoding="ascii") as file:
         for line in file:
             if line.startswith("oom_kill "):
                 return int(line.split()[1])
@@ -380,14 +380,14 @@ def _tell(answer: int, text: str) -> None:
 def main(directory: str) -> None:
     """Answer for the supervisor, which is a child that goes on alone."""
     plan = json.load(sys.stdin)
-    heard, answer = os.pipe()
+    report_activity, answer = os.pipe()
     if os.fork():
         os.close(answer)
-        sys.stdout.write(_all_of(heard))
+        sys.stdout.write(_all_of(report_activity))
         sys.stdout.flush()
         os._exit(0)
     os.setsid()
-    os.close(heard)
+    os.close(report_activity)
     trouble = os.open(f"{directory}/trouble.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor, place in ((nothing, 0), (nothing, 1), (trouble, 2)):

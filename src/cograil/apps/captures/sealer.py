@@ -1,8 +1,8 @@
-"""Sealing: what the handlers do of the workflow that every new capture starts.
+"""The sealer: the work of the handlers of the captures workflow.
 
-`seal` examines the object and writes the proof with its own result, in one transaction. What can never be
-sealed fails at once, what may come is tried again; when `seal` is given up, `settle` writes down why. Each
-may be killed anywhere and begin anew: nothing is written twice, and no state moves back.
+`seal` checks the object and writes the proof with its own result, in one transaction. A permanent error fails at once,
+a temporary one is retried; when `seal` fails for good, `settle` records why. Each may be killed anywhere and begin
+anew: nothing is written twice, and no state moves back.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 from cograil import clock
 from cograil.apps.captures import audit, manifest, queries, states
 from cograil.apps.captures.errors import StoreUnreachable, Unsealable
-from cograil.apps.captures.failure import facts_of, give_up, note
+from cograil.apps.captures.failure import append_entry, event_data_of, give_up
 from cograil.apps.captures.ingest import workflow
 from cograil.apps.captures.key_encryption_keys import KeyRing
-from cograil.apps.captures.object_check import Examined, examine
-from cograil.apps.captures.object_store import Objects, url_of
+from cograil.apps.captures.object_check import ObjectCheck, examine
+from cograil.apps.captures.object_store import ObjectStore, url_of
 from cograil.apps.captures.queries import Capture
 from cograil.apps.captures.rfc3161 import BadStamp, Unstamped, ask
 from cograil.apps.captures.settings import CaptureSettings
-from cograil.apps.captures.signing import BadKey, Signer, find_signer
+from cograil.apps.captures.signing import BadKey, Signer, load_configured_signer
 from cograil.model.workflow import Json
 from cograil.runners.context import Context, Fail, Retry
 from cograil.settings import Settings
@@ -37,39 +37,41 @@ MAX_ERROR = 1_000
 
 
 class Sealer:
-    """What seals captures in one worker."""
+    """Seals captures in one worker."""
 
     def __init__(self, db: Database, settings: Settings) -> None:
         self._db = db
         self._settings = settings
 
     @property
-    def _place(self) -> Path:
+    def _data_dir(self) -> Path:
         return self._settings.data_dir / "captures"
 
     @cached_property
-    def _objects(self) -> Objects:
-        return Objects(self._settings.section(CaptureSettings).store_url or url_of(self._place / "objects"))
+    def _objects(self) -> ObjectStore:
+        return ObjectStore(
+            self._settings.section(CaptureSettings).store_url or url_of(self._data_dir / "objects")
+        )
 
     @cached_property
     def _keys(self) -> KeyRing:
         captures = self._settings.section(CaptureSettings)
-        return KeyRing(captures.kek_dir or self._place / "keks", captures.keks)
+        return KeyRing(captures.kek_dir or self._data_dir / "keks", captures.keks)
 
     @cached_property
     def _own_signer(self) -> Signer:
-        return find_signer(self._settings.section(CaptureSettings), self._settings.data_dir)
+        return load_configured_signer(self._settings.section(CaptureSettings), self._settings.data_dir)
 
     @property
     def signer(self) -> Signer:
-        """Who signs here. Raises Retry: a key that is missing may be put there."""
+        """The configured signer. Raises Retry: a missing key may be added."""
         try:
             return self._own_signer
         except BadKey as error:
             raise Retry(str(error), code=error.code) from error
 
     async def seal(self, ctx: Context, capture_event_id: str) -> dict[str, Json]:
-        """Examine the object of a capture, and sign what was found."""
+        """Check the object of a capture, and sign the result."""
         capture = await self._begin(ctx, capture_event_id)
         if capture.state == states.FAILED:
             raise Fail(capture.error or "", code=capture.error_code or "failed")
@@ -87,15 +89,17 @@ class Sealer:
             return {"state": await _write_proof(tx, capture, examined, signer)}
 
     async def _begin(self, ctx: Context, id: str) -> Capture:
-        """The capture, from now on being sealed unless it has ended."""
+        """Set the capture to SEALING unless it has ended; return it."""
         async with self._db.transaction("begin_sealing") as tx:
             capture = await _find(tx, ctx, id)
             if capture.state not in states.FINAL and await queries.begin_sealing(tx, capture):
-                await note(tx, capture, "SEALING_STARTED", {"attempt": ctx.attempt, "job_id": ctx.job_id})
+                await append_entry(
+                    tx, capture, "SEALING_STARTED", {"attempt": ctx.attempt, "job_id": ctx.job_id}
+                )
             return capture
 
     async def settle(self, ctx: Context, capture_event_id: str) -> None:
-        """Write down why a capture was given up, and fail as it did."""
+        """Mark a capture as failed, and fail with the same error."""
         async with self._db.transaction("settle_capture") as tx:
             capture = await _find(tx, ctx, capture_event_id)
             code, error = await _why(tx, ctx)
@@ -103,7 +107,7 @@ class Sealer:
         raise Fail(error, code=code)
 
     async def stamp(self, ctx: Context, capture_event_id: str) -> dict[str, Json]:
-        """Ask a time-stamping authority about the proof of a capture, and add what it says."""
+        """Add a time stamp of a time-stamping authority to the proof of a capture."""
         async with self._db.transaction("look_at_proof") as tx:
             capture = await _find(tx, ctx, capture_event_id)
             text = await queries.find_proof(tx, capture)
@@ -127,39 +131,41 @@ class Sealer:
             tx = HandlerSession(joint.connection, "stamp", clock.now())
             if await queries.stamp_capture(tx, capture, stamped):
                 digest = hashlib.sha256(response).hexdigest()
-                await note(tx, capture, "CAPTURE_TIMESTAMPED", {"response_sha256": digest})
+                await append_entry(tx, capture, "CAPTURE_TIMESTAMPED", {"response_sha256": digest})
             return {"signature_status": "TIMESTAMPED"}
 
 
-async def _write_proof(tx: Transaction, capture: Capture, examined: Examined, signer: Signer) -> str:
-    """The state that it has now. Somebody else may have sealed it, for another job."""
-    # The row before the chain, as whoever else moves a capture: else two of them wait in a circle.
+async def _write_proof(tx: Transaction, capture: Capture, examined: ObjectCheck, signer: Signer) -> str:
+    """Write the proof; return the new state. Raises Retry when another job has sealed the capture."""
+    # Lock the row before the chain, like every other writer: another order could deadlock.
     await queries.lock_left(tx, capture.tenant_id, capture.id)
-    found = {"object_sha256": examined.object_sha256, "key_id": signer.facts["key_id"]}
-    last = await note(tx, capture, "CAPTURE_SEALED", found | {"state": states.SEALED})
-    most = manifest.MAX_ENTRIES
-    entries = await audit.list_entries(tx, capture.id, max(0, last.seq - most), most)
-    made = manifest.manifest_of(capture, examined, entries, signer.facts)
-    if not await queries.seal_capture(tx, capture, manifest.signed(made, signer), made["sealed_at"]):
-        raise Retry("somebody else ended this capture meanwhile", code="capture_ended")
-    told = facts_of(capture, states.SEALED) | {
-        "sealed_at": made["sealed_at"],
+    payload = {"object_sha256": examined.object_sha256, "key_id": signer.facts["key_id"]}
+    last = await append_entry(tx, capture, "CAPTURE_SEALED", payload | {"state": states.SEALED})
+    limit = manifest.MAX_ENTRIES
+    entries = await audit.list_entries(tx, capture.id, max(0, last.seq - limit), limit)
+    sealed_manifest = manifest.manifest_of(capture, examined, entries, signer.facts)
+    if not await queries.seal_capture(
+        tx, capture, manifest.signed(sealed_manifest, signer), sealed_manifest["sealed_at"]
+    ):
+        raise Retry("another job ended this capture", code="capture_ended")
+    data = event_data_of(capture, states.SEALED) | {
+        "sealed_at": sealed_manifest["sealed_at"],
         "message": SEALED_MESSAGE,
         "proof": f"/v1/captures/{capture.capture_id}/proof",
     }
-    await tell(tx, capture.tenant_id, "captures.sealed", capture.capture_id, told)
+    await tell(tx, capture.tenant_id, "captures.sealed", capture.capture_id, data)
     return states.SEALED
 
 
 async def _find(tx: Transaction, ctx: Context, id: str) -> Capture:
-    found = await queries.find_capture(tx, ctx.tenant_id, id)
-    if found is None:
-        raise Fail(f"there is no capture {id}", code="capture_not_found")
-    return found
+    capture = await queries.find_capture(tx, ctx.tenant_id, id)
+    if capture is None:
+        raise Fail(f"capture {id} does not exist", code="capture_not_found")
+    return capture
 
 
 async def _why(tx: Transaction, ctx: Context) -> tuple[str, str]:
-    """What the engine knows of why `seal` failed."""
+    """The error code and message of the failed `seal` node."""
     nodes = await job_queries.list_nodes(tx, ctx.job_id, workflow())
-    error: dict[str, Any] = next((one["error"] or {} for one in nodes if one["node_id"] == "seal"), {})
+    error: dict[str, Any] = next((node["error"] or {} for node in nodes if node["node_id"] == "seal"), {})
     return str(error.get("code") or "failed"), str(error.get("message") or "it failed")[:MAX_ERROR]

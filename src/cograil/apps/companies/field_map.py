@@ -1,4 +1,4 @@
-"""What each source answers, as the fields we know. What is not there, or of another kind, is None."""
+"""Map the responses of each source to our fields. A missing value, or one of another type, is None."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cograil.model.workflow import Json
 Fields = dict[str, Json]
 
 HIDDEN = re.compile(r"^\W*(?:NON[ -]DIFFUSIBLE|ND)\W*$", re.IGNORECASE)
-OPEN_TO_ALL = frozenset({None, "", "O", "o", "diffusible"})  # what everybody may see
+OPEN_TO_ALL = frozenset({None, "", "O", "o", "diffusible"})  # public
 FLAGS = (
     "statut_diffusion",
     "statut_diffusion_etablissement",
@@ -36,57 +36,59 @@ COUNTRIES = {
 
 
 def choose(results: Any, siren: str, siret: str | None) -> Mapping[str, Any] | None:
-    """The company that was asked for, of those that were found; the first one may be another."""
-    found = [one for one in results if isinstance(one, dict)] if isinstance(results, list) else []
+    """The requested company among the search results, of which the first may be another; None if missing."""
+    companies = (
+        [company for company in results if isinstance(company, dict)] if isinstance(results, list) else []
+    )
     if siret is not None:
-        for one in found:
-            if part(one, "siege").get("siret") == siret:
-                return one
-    return found[0] if found and found[0].get("siren") == siren else None
+        for company in companies:
+            if part(company, "siege").get("siret") == siret:
+                return company
+    return companies[0] if companies and companies[0].get("siren") == siren else None
 
 
-def recherche_fields(found: Mapping[str, Any]) -> Fields:
-    """One result of the search."""
-    head = part(found, "siege")
-    abroad = text(head.get("code_pays_etranger"))
-    home = "FR" if head.get("code_postal") and abroad is None else None
+def recherche_fields(company: Mapping[str, Any]) -> Fields:
+    """The fields of a search result."""
+    seat = part(company, "siege")
+    foreign_country = text(seat.get("code_pays_etranger"))
+    home_country = "FR" if seat.get("code_postal") and foreign_country is None else None
     fields: Fields = {
-        "siren": text(found.get("siren")),
-        "legal_name": text(found.get("nom_raison_sociale")) or text(found.get("nom_complet")),
-        "trade_name": text(found.get("nom_complet")),
-        "brand_name": text(found.get("sigle")),
-        "legal_form": label_of(found.get("nature_juridique")),
-        "creation_date": day(found.get("date_creation")),
-        "active_status": text(found.get("etat_administratif")),
-        "address_line1": text(head.get("adresse")),
-        "address_line2": text(head.get("complement_adresse")),
-        "postal_code": text(head.get("code_postal")),
-        "city": text(head.get("libelle_commune")) or text(head.get("libelle_commune_etranger")),
-        "country_code": home or country(head.get("libelle_pays_etranger")),
-        "naf_code": naf(found.get("activite_principale")),
-        "naf_label": text(found.get("libelle_activite_principale")),
-        "headcount_range": text(found.get("tranche_effectif_salarie")),
+        "siren": text(company.get("siren")),
+        "legal_name": text(company.get("nom_raison_sociale")) or text(company.get("nom_complet")),
+        "trade_name": text(company.get("nom_complet")),
+        "brand_name": text(company.get("sigle")),
+        "legal_form": label_of(company.get("nature_juridique")),
+        "creation_date": day(company.get("date_creation")),
+        "active_status": text(company.get("etat_administratif")),
+        "address_line1": text(seat.get("adresse")),
+        "address_line2": text(seat.get("complement_adresse")),
+        "postal_code": text(seat.get("code_postal")),
+        "city": text(seat.get("libelle_commune")) or text(seat.get("libelle_commune_etranger")),
+        "country_code": home_country or country(seat.get("libelle_pays_etranger")),
+        "naf_code": naf(company.get("activite_principale")),
+        "naf_label": text(company.get("libelle_activite_principale")),
+        "headcount_range": text(company.get("tranche_effectif_salarie")),
     }
-    return masked(fields, found, head)
+    return masked(fields, company, seat)
 
 
-def extras_of(found: Mapping[str, Any]) -> dict[str, Json]:
-    """What is shown beside the fields, as it came."""
-    return {name: found[name] for name in EXTRAS if found.get(name)}
+def extras_of(company: Mapping[str, Any]) -> dict[str, Json]:
+    """The additional data of a search result, unchanged."""
+    return {name: company[name] for name in EXTRAS if company.get(name)}
 
 
 # -- INPI RNE ----------------------------------------------------------------------------------------------
 
 
 def inpi_fields(answer: Mapping[str, Any]) -> Fields:
-    """The formality of a company: of a legal person, of a person, or of a farm."""
+    """The fields of a formality: of a legal person, a natural person, or a farm."""
     formality = part(answer, "formality")
     content = part(formality, "content")
     creation = part(content, "natureCreation")
-    body = next((found for kind in KINDS if (found := part(content, kind))), {})
+    body = next((candidate for kind in KINDS if (candidate := part(content, kind))), {})
     entity = part(part(body, "identite"), "entreprise")
     main = part(body, "etablissementPrincipal")
-    address = _first_told(part(part(body, "adresseEntreprise"), "adresse"), part(main, "adresse"))
+    address = _first_non_empty(part(part(body, "adresseEntreprise"), "adresse"), part(main, "adresse"))
     fields: Fields = {
         "siren": inpi_siren(answer),
         "legal_name": text(entity.get("denomination")) or _person(body),
@@ -104,11 +106,11 @@ def inpi_fields(answer: Mapping[str, Any]) -> Fields:
         "country_code": country(address.get("codePays")) or country(address.get("pays")),
         "naf_code": naf(entity.get("codeApe")) or naf(formality.get("codeAPE")),
     }
-    return masked(fields, answer, formality, main)  # INPI names a company that asks not to be shown
+    return masked(fields, answer, formality, main)  # INPI also names companies that opted out of publication
 
 
 def inpi_siren(answer: Mapping[str, Any]) -> str | None:
-    """Of which company the answer is, if it says so."""
+    """The SIREN of the company in the response, if it has one."""
     return text(part(answer, "formality").get("siren")) or text(answer.get("siren"))
 
 
@@ -117,44 +119,46 @@ KINDS = ("personneMorale", "personnePhysique", "exploitation")
 
 def _person(body: Mapping[str, Any]) -> str | None:
     person = part(part(part(body, "identite"), "entrepreneur"), "descriptionPersonne")
-    given = person.get("prenoms")
-    first = given[0] if isinstance(given, list) and given else given
+    first_names = person.get("prenoms")
+    first = first_names[0] if isinstance(first_names, list) and first_names else first_names
     return " ".join(word for word in (text(first), text(person.get("nom"))) if word) or None
 
 
-def _form(*said: Mapping[str, Any]) -> str | None:
-    """INPI has codes of its own beside those of INSEE; where it has one, it gives the other too."""
-    codes = (one.get(name) for one in said for name in ("formeJuridique", "formeJuridiqueInsee"))
+def _form(*sections: Mapping[str, Any]) -> str | None:
+    """The legal form by the codes of INPI or INSEE."""
+    codes = (section.get(name) for section in sections for name in ("formeJuridique", "formeJuridiqueInsee"))
     return next((label for code in codes if (label := label_of(code))), None)
 
 
 def _activity(body: Mapping[str, Any], content: Mapping[str, Any]) -> str | None:
-    """Whoever rests is not closed: that is only who was struck off, or of whom INSEE says so."""
+    """C only for a company that was struck off or that INSEE calls closed, not for a dormant one."""
     ended = part(content, "natureCessationEntreprise")
     if part(body, "detailCessationEntreprise").get("dateRadiation") or ended.get("dateRadiation"):
         return "C"
-    said = text(ended.get("etatAdministratifInsee"))
-    return said if said in ("A", "C") else None
+    insee_status = text(ended.get("etatAdministratifInsee"))
+    return insee_status if insee_status in ("A", "C") else None
 
 
 def _street(address: Mapping[str, Any]) -> str | None:
     words = (address.get(name) for name in ("numVoie", "indiceRepetition", "typeVoie", "voie"))
-    return " ".join(word for one in words if (word := text(one))) or None
+    return " ".join(word for piece in words if (word := text(piece))) or None
 
 
 # -- API Entreprise, RCS -----------------------------------------------------------------------------------
 
 
 def rcs_fields(answer: Mapping[str, Any]) -> Fields:
-    """An extract of the register of commerce. What it does not know is there, as empty texts."""
+    """The fields of an extract of the register of commerce, which has unknown values as empty strings."""
     data = part(answer, "data")
     body, person = part(data, "personne_morale"), part(data, "personne_physique")
-    address = _first_told(part(data, "adresse_siege"), part(person, "adresse"))
+    address = _first_non_empty(part(data, "adresse_siege"), part(person, "adresse"))
     court = text(part(data, "greffe").get("valeur"))
-    named = " ".join(word for one in ("prenom", "nom") if (word := text(person.get(one)))) or None
+    person_name = (
+        " ".join(word for field_name in ("prenom", "nom") if (word := text(person.get(field_name)))) or None
+    )
     fields: Fields = {
         "siren": text(data.get("siren")),
-        "legal_name": text(body.get("denomination")) or named,
+        "legal_name": text(body.get("denomination")) or person_name,
         "trade_name": text(data.get("nom_commercial")),
         "legal_form": text(part(body, "forme_juridique").get("valeur")),
         "creation_date": day(data.get("date_immatriculation")),
@@ -171,7 +175,7 @@ def rcs_fields(answer: Mapping[str, Any]) -> Fields:
 
 
 def _line_of_street(address: Mapping[str, Any]) -> str | None:
-    """Of a company `ligne_2` is the line of the city, of a person that of the street."""
+    """The street line: `ligne_2` is the city line of a company, but the street line of a person."""
     words = (text(address.get(name)) for name in ("numero", "type", "voie"))
     street = " ".join(word for word in words if word) or None
     return text(address.get("nom_postal")) or text(address.get("ligne_1")) or street
@@ -181,45 +185,44 @@ def _line_of_street(address: Mapping[str, Any]) -> str | None:
 
 
 def masked(fields: Fields, *parts: Mapping[str, Any]) -> Fields:
-    """These fields without what must not be shown; `masked_fields` names what was hidden.
+    """The fields without non-public ones, whose names are listed in `masked_fields`.
 
-    A flag in one of these parts of the answer hides name and street; a value that says it is hidden hides
-    its own field too.
+    A flag in one of these parts of the response hides name and street; a masked value hides its own field too.
     """
     hidden = {name for name, value in fields.items() if isinstance(value, str) and MASKED in value}
-    is_flagged = any(one.get(flag) not in OPEN_TO_ALL for one in parts for flag in FLAGS)
+    is_flagged = any(section.get(flag) not in OPEN_TO_ALL for section in parts for flag in FLAGS)
     if is_flagged or hidden & {"legal_name", "trade_name", "address_line1"}:
         hidden |= set(PRIVATE)
-    found = fields | dict.fromkeys(hidden & fields.keys())
-    return found | {"data_masked": bool(hidden & set(PRIVATE)), "masked_fields": sorted(hidden)}
+    visible = fields | dict.fromkeys(hidden & fields.keys())
+    return visible | {"data_masked": bool(hidden & set(PRIVATE)), "masked_fields": sorted(hidden)}
 
 
 # -- words -------------------------------------------------------------------------------------------------
 
 
-def part(of: Any, name: str) -> Mapping[str, Any]:
-    """An object inside another; an empty one when it is not there."""
-    found = of.get(name) if isinstance(of, dict) else None
-    return found if isinstance(found, dict) else {}
+def part(parent: Any, name: str) -> Mapping[str, Any]:
+    """A nested object; an empty one when it is missing."""
+    child = parent.get(name) if isinstance(parent, dict) else None
+    return child if isinstance(child, dict) else {}
 
 
-def _first_told(*found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The first of these in which something is said."""
-    return next((one for one in found if any(text(value) for value in one.values())), {})
+def _first_non_empty(*sections: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The first of these sections with a non-empty value."""
+    return next((section for section in sections if any(text(value) for value in section.values())), {})
 
 
 def text(value: Any) -> str | None:
-    """A text that says something; MASKED for one that says it is hidden."""
+    """A non-empty string; MASKED for a value that stands for a hidden one."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         return None
-    found = str(value).strip()
-    if HIDDEN.match(found):
+    stripped = str(value).strip()
+    if HIDDEN.match(stripped):
         return MASKED
-    return found[:MAX_TEXT] or None
+    return stripped[:MAX_TEXT] or None
 
 
 def day(value: Any) -> str | None:
-    """A day as 2024-01-31, also of a time."""
+    """A date as 2024-01-31, also from a timestamp."""
     if not isinstance(value, str):
         return None
     try:
@@ -229,14 +232,14 @@ def day(value: Any) -> str | None:
 
 
 def naf(value: Any) -> str | None:
-    """A code of activity as 62.01Z."""
-    found = text(value)
-    if found is not None and re.fullmatch(r"[0-9]{4}[A-Z]", found):
-        return f"{found[:2]}.{found[2:]}"
-    return found
+    """An activity code as 62.01Z."""
+    code = text(value)
+    if code is not None and re.fullmatch(r"[0-9]{4}[A-Z]", code):
+        return f"{code[:2]}.{code[2:]}"
+    return code
 
 
 def country(value: Any) -> str | None:
-    """Two letters, of what is mostly three or a name."""
-    found = (text(value) or "").upper()
-    return found if re.fullmatch(r"[A-Z]{2}", found) else COUNTRIES.get(found)
+    """A two-letter country code from one of three letters or a name."""
+    code = (text(value) or "").upper()
+    return code if re.fullmatch(r"[A-Z]{2}", code) else COUNTRIES.get(code)

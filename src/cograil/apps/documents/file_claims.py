@@ -1,8 +1,8 @@
-"""What has arrived in a folder, and taking it: by a rename, so that of many watchers exactly one has it.
+"""Detect complete files in `in` and claim them by a rename, so that exactly one of many watchers gets each.
 
-A file is taken when nobody has it open for writing. Where the system does not say so (files of other people,
-network file systems), it is one that has not changed for a while. What was taken is in staging until it is
-known what it is; whoever works on it there holds a lock, which ends with him.
+A file is complete when no process has it open for writing. Where the system does not say so (files of other users,
+network file systems), it must not have changed for a while. Claimed files wait in staging until they are checked;
+a watcher that works on one holds a lock, which ends with its process.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ WHY_IGNORED = f"its name ends with none of {' '.join(sorted(ENDINGS))}"
 
 
 @dataclass(slots=True)
-class Quiet:
-    """Which files have not changed, and since when; by the clock of this process, not of the file system."""
+class QuietTracker:
+    """Since when files have not changed, by the clock of this process, not of the file system."""
 
     seconds: float = QUIET_SECONDS
     _seen: dict[Path, tuple[object, float]] = field(default_factory=dict)
 
     def is_quiet(self, path: Path, state: object) -> bool:
-        """Whether this file was in this state for long enough."""
+        """Whether this file has been in this state for `seconds`."""
         before, since = self._seen.get(path, (None, 0.0))
         if before != state:
             since = time.monotonic()
@@ -50,28 +50,28 @@ class Quiet:
         return time.monotonic() - since >= self.seconds
 
     def forget_others(self, paths: set[Path]) -> None:
-        """Only these are there any more."""
+        """Drop every path that is not in this set."""
         for path in self._seen.keys() - paths:
             del self._seen[path]
 
 
-def arrived(folder: Folder, quiet: Quiet) -> Iterator[Path]:
-    """What can be taken now, by age: documents, folders of pictures, and what only looks like one."""
-    found = []
+def arrived(folder: Folder, quiet: QuietTracker) -> Iterator[Path]:
+    """The files and folders in `in` that can be claimed now, by age; their content is checked later."""
+    candidates = []
     with contextlib.suppress(FileNotFoundError), os.scandir(folder.arrivals) as entries:
         for entry in entries:
             with contextlib.suppress(FileNotFoundError):
                 if _may_be_one(entry):
-                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, Path(entry.path)))
-    quiet.forget_others({path for _, path in found})
-    for _, path in sorted(found):
+                    candidates.append((entry.stat(follow_symlinks=False).st_mtime_ns, Path(entry.path)))
+    quiet.forget_others({path for _, path in candidates})
+    for _, path in sorted(candidates):
         with contextlib.suppress(FileNotFoundError):
             if is_complete(path, quiet):
                 yield path
 
 
 def ignored(folder: Folder, quiet_seconds: float = 0.0) -> frozenset[str]:
-    """The files in `in` that nobody will take because of their names, once they are this old."""
+    """The files in `in` that are ignored because of their names, once they are this old."""
     names = set()
     with contextlib.suppress(FileNotFoundError), os.scandir(folder.arrivals) as entries:
         for entry in entries:
@@ -85,38 +85,40 @@ def ignored(folder: Folder, quiet_seconds: float = 0.0) -> frozenset[str]:
 
 def _may_be_one(entry: os.DirEntry[str]) -> bool:
     name = entry.name.lower()
-    if name.startswith((".", "~")) or name.endswith(".part"):  # hidden, a lock of an editor, half a copy
+    if name.startswith((".", "~")) or name.endswith(".part"):  # hidden, an editor's lock, a partial copy
         return False
     return entry.is_dir(follow_symlinks=False) or os.path.splitext(name)[1] in ENDINGS
 
 
-def is_complete(path: Path, quiet: Quiet) -> bool:
-    """Whether nobody writes to it any more. Raises FileNotFoundError."""
-    found = path.lstat()
-    if stat.S_ISDIR(found.st_mode):
+def is_complete(path: Path, quiet: QuietTracker) -> bool:
+    """Whether writing to this file has ended. Raises FileNotFoundError."""
+    info = path.lstat()
+    if stat.S_ISDIR(info.st_mode):
         return _is_folder_complete(path, quiet)
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(info.st_mode):
         return True  # it will be refused for what it is
     if not os.access(path, os.R_OK):
         return False
     has_writer = has_writer_open(path)
-    if has_writer is False and found.st_size:
+    if has_writer is False and info.st_size:
         return True
-    # Where nobody knows, or where nothing may be about to become something, time tells.
-    return not has_writer and quiet.is_quiet(path, (found.st_size, found.st_mtime_ns, found.st_ino))
+    # Where the system does not say, and for an empty file, it must have been unchanged for a while.
+    return not has_writer and quiet.is_quiet(path, (info.st_size, info.st_mtime_ns, info.st_ino))
 
 
-def _is_folder_complete(path: Path, quiet: Quiet) -> bool:
-    """Between two files of a copy none is open: so it must have been still for a while, too."""
-    names = atomic_files.files_below(path)
-    if any(one.name.endswith(".part") for one in names):
+def _is_folder_complete(path: Path, quiet: QuietTracker) -> bool:
+    """Between two files of a copy none is open, so the folder must also have been unchanged for a while."""
+    files = atomic_files.files_below(path)
+    if any(path_below.name.endswith(".part") for path_below in files):
         return False
-    state = [(str(one), one.stat().st_size, one.stat().st_mtime_ns) for one in names]
-    return quiet.is_quiet(path, state) and not any(has_writer_open(one) for one in names)
+    state = [
+        (str(path_below), path_below.stat().st_size, path_below.stat().st_mtime_ns) for path_below in files
+    ]
+    return quiet.is_quiet(path, state) and not any(has_writer_open(path_below) for path_below in files)
 
 
 def has_writer_open(path: Path) -> bool | None:
-    """Whether somebody has this file open for writing; None when the system does not say."""
+    """Whether a process has this file open for writing; None when the system does not say."""
     try:
         descriptor = os.open(path, os.O_RDONLY | locks.LOOK)
     except FileNotFoundError:
@@ -127,7 +129,7 @@ def has_writer_open(path: Path) -> bool | None:
         # A lease is of this machine, and says nothing of others; NFS refuses one as if there were a writer.
         if locks.file_system_of(descriptor) in locks.NETWORK:
             return None
-        # Whoever opens it for writing in between has us told, by SIGIO unless another is named: that kills.
+        # A process that opens it for writing in between sends us a signal; the default, SIGIO, would kill us.
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -139,27 +141,27 @@ def has_writer_open(path: Path) -> bool | None:
 
 
 def take(path: Path, folder: Folder) -> Path | None:
-    """Take it into staging; where it is then. None when another watcher was quicker.
+    """Claim a file by moving it into staging; return its new path. None when another watcher was quicker.
 
-    From another file system it has to be copied, which is no claim: so it is claimed by a rename before, and
-    the copy is made under a lock. Two mounts of one file system are two for a rename, and look like one.
+    From another file system it has to be copied, which does not claim it: so it is claimed by a rename first, and
+    copied under a lock. A rename between two mounts of one file system fails too.
     """
-    for place in _places(folder, path.name):
+    for staged in _places(folder, path.name):
         try:
-            if not _take_near(path, place) and not _take_far(path, place, folder):
+            if not _take_near(path, staged) and not _take_far(path, staged, folder):
                 return None
         except FileExistsError:
             continue
         except FileNotFoundError:
             return None
-        return place
+        return staged
     return None
 
 
-def _take_near(path: Path, place: Path) -> bool:
-    """Rename it, if that is possible."""
+def _take_near(path: Path, staged: Path) -> bool:
+    """Rename it into staging; False when that is another file system."""
     try:
-        atomic_files.move(path, place, "stage", may_copy=False)
+        atomic_files.move(path, staged, "stage", may_copy=False)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
@@ -168,69 +170,69 @@ def _take_near(path: Path, place: Path) -> bool:
 
 
 def _places(folder: Folder, name: str) -> Iterator[Path]:
-    """A name is given once: by it a job knows its own file from the same bytes that come again at once."""
+    """Unique names in staging: by its name a job tells its own file from the same bytes sent again."""
     name = atomic_files.fitted_name(atomic_files.cleaned(name), atomic_files.MAX_INPUT)
     for _ in range(1000):
         yield folder.staging / f"{datetime.now(UTC).strftime(f'{STAMP}-%f')}_{name}"
 
 
-def _take_far(path: Path, place: Path, folder: Folder) -> bool:
-    if place.exists():
+def _take_far(path: Path, staged: Path, folder: Folder) -> bool:
+    if staged.exists():
         raise FileExistsError
-    claim = claim_of(place, folder)
+    claim = claim_of(staged, folder)
     atomic_files.move(path, claim, "claim")
-    return bring_claim(claim, place)
+    return bring_claim(claim, staged)
 
 
-def claim_of(place: Path, folder: Folder) -> Path:
-    """What a file is called in `in` while it is copied to this place in staging."""
-    return folder.arrivals / f"{CLAIM}{place.name}"
+def claim_of(staged: Path, folder: Folder) -> Path:
+    """The name of a file in `in` while it is copied to this path in staging."""
+    return folder.arrivals / f"{CLAIM}{staged.name}"
 
 
-def bring_claim(claim: Path, place: Path) -> bool:
-    """Copy what was claimed to staging, unless somebody is at it; whether it is there now."""
-    with held(claim) as is_mine:
+def bring_claim(claim: Path, staged: Path) -> bool:
+    """Copy a claimed file to staging, unless another process does; return whether it is there now."""
+    with locked(claim) as is_mine:
         if is_mine:
-            atomic_files.move(claim, place, "stage")
+            atomic_files.move(claim, staged, "stage")
     return is_mine
 
 
 def bring_left_claims(folder: Folder) -> None:
-    """Go on with what somebody claimed who died."""
+    """Complete the claims of processes that died."""
     with contextlib.suppress(FileNotFoundError):
         for claim in sorted(folder.arrivals.glob(f"{CLAIM}*")):
             try:
                 bring_claim(claim, folder.staging / claim.name.removeprefix(CLAIM))
             except FileNotFoundError:
                 continue
-            except OSError as error:  # of this file: it is whole where it is, and the others must not wait
+            except OSError as error:  # of this file: it is unchanged, and the others must not wait
                 name = atomic_files.cleaned(claim.name.removeprefix(CLAIM))
                 log.warning("a file cannot be taken yet", file=name, error=str(error))
 
 
 def is_whole(staged: Path, folder: Folder) -> bool:
-    """Whether nothing of it is left in `in`: whoever copied it may have died before he removed that."""
+    """Whether no claim is left in `in`: the process that copied it may have died before it removed that."""
     claim = claim_of(staged, folder)
     if claim.exists():
-        with held(claim) as is_mine:
+        with locked(claim) as is_mine:
             if is_mine:
                 atomic_files.remove(claim)
     return not claim.exists()
 
 
 def name_of(staged: Path) -> str:
-    """What the file was called in `in`."""
+    """The name that a staged file had in `in`."""
     return staged.name.partition("_")[2]
 
 
 def stamp_of(staged: str) -> str:
-    """When a file was taken, as its name in staging says; "" for a name that is not ours."""
+    """The time of the claim in the name of a staged file; "" for a name that is not ours."""
     stamp = staged.partition("_")[0]
     return stamp if IS_STAMP(stamp) else ""
 
 
 def waiting(folder: Folder) -> list[Path]:
-    """What is in staging, the oldest first."""
+    """The files in staging, the oldest first."""
     with contextlib.suppress(FileNotFoundError):
         return sorted(
             path for path in folder.staging.iterdir() if not path.name.startswith(atomic_files.HIDDEN)
@@ -239,10 +241,10 @@ def waiting(folder: Folder) -> list[Path]:
 
 
 @contextlib.contextmanager
-def held(staged: Path, *, is_waiting: bool = False) -> Iterator[bool]:
-    """Work on a file in staging; False when somebody else does, or did. What is no file needs no lock.
+def locked(staged: Path, *, is_waiting: bool = False) -> Iterator[bool]:
+    """Lock a file or directory in this block; yields False when another process holds or has moved it.
 
-    Whoever waits has it when the other one is done.
+    Special files are not locked. With `is_waiting` the call blocks until the lock is free.
     """
     with contextlib.ExitStack() as stack:
         try:
