@@ -50,7 +50,7 @@ def _shapes(operation: str) -> list[type]:
     endpoint = next(
         (one for router in ROUTERS for one in router.endpoints if one.operation == operation), None
     )
-    gives = None if endpoint is None else endpoint.gives
+    gives = None if endpoint is None else endpoint.response_model
     if gives is None:
         return []
     found = list(gives.values()) if isinstance(gives, typing.Mapping) else [gives]

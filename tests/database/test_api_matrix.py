@@ -51,10 +51,10 @@ def body_of(endpoint: Endpoint, things: dict[str, str]) -> dict[str, Any] | None
     task = {"task_id": things["task_id"], "fence": 1}
     job = {"workflow_id": things["workflow_id"]}
     bodies: dict[str, dict[str, Any]] = {
-        "NewJob": job,
+        "NewJobBody": job,
         "NewJobs": {"jobs": [job]},
-        "NewRequest": job | {"submitted_by": "me", "request_id": str(uuid4())},
-        "Source": {"source": HELLO},
+        "GatewaySubmission": job | {"submitted_by": "me", "request_id": str(uuid4())},
+        "WorkflowSource": {"source": HELLO},
         "Signal": {"name": "approve"},
         "Claim": {"worker_id": "globex-worker", "max": 100},
         "HeartbeatBody": {"fence": 1},
@@ -62,9 +62,9 @@ def body_of(endpoint: Endpoint, things: dict[str, str]) -> dict[str, Any] | None
         "TaskProgress": task | {"progress_percent": 50},
         "Checkpoint": task,
         "NewSchedule": job | {"name": "nightly", "cron": "0 0 * * *"},
-        "Calendar": job | {"cron": "0 0 * * *"},
+        "ScheduleBody": job | {"cron": "0 0 * * *"},
         "CalendarChange": job,
-        "Range": {"first": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"},
+        "BackfillBody": {"first": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"},
         "NewSubscription": {"url": "https://globex.example/hook"},
         "Rotation": {},
         "WithReason": {},

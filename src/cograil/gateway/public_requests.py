@@ -20,7 +20,7 @@ from cograil.gateway.upstream_client import PASSED_ON, Answered, Upstream, forwa
 from cograil.http.server.dispatcher import reply
 from cograil.http.server.idempotent_requests import KeyText, idempotency_key
 from cograil.http.server.problem_details import Refusal, refusal_of
-from cograil.http.server.request_parsing import Batch, Body, as_model
+from cograil.http.server.request_parsing import BatchBody, Body, as_model
 from cograil.http.server.routing import Router
 from cograil.model.ids import is_id
 from cograil.model.redaction import Hidden, outside_error, outside_result, outside_status
@@ -58,10 +58,10 @@ class DirectSubmit(PlatformSubmit):
     correlation_id: Word | None = None
 
 
-class BatchSubmit(Batch):
+class BatchSubmit(BatchBody):
     """Up to a hundred of them; each is checked by itself."""
 
-    most = BATCH_ITEMS
+    max_items = BATCH_ITEMS
     jobs: Annotated[list[DirectSubmit], Field(min_length=1, max_length=BATCH_ITEMS)]
 
 

@@ -63,7 +63,7 @@ async def open_gateway(
 
     async with (
         opened(settings, find, approve) as startup,
-        serving(application(startup), listening, told=answer),
+        serving(application(startup), listening, render_error=answer),
         kept_running(startup.run(), startup.stop) as running,
     ):
         yield running

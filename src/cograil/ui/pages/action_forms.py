@@ -69,7 +69,7 @@ def _answer(name: str) -> Callable[[Form], Body]:
 def read_range(form: Form, *, is_preview: bool = False) -> Body:
     """From when to when, as a field for a time gives it: in UTC, without saying so."""
     first, until = (_as_moment(form.get(name, "")) for name in ("first", "until"))
-    return as_model({"first": first, "until": until, "preview": is_preview}, calendar.Range)
+    return as_model({"first": first, "until": until, "preview": is_preview}, calendar.BackfillBody)
 
 
 def _as_moment(text: str) -> str:

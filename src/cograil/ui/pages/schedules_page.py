@@ -105,7 +105,7 @@ async def change_schedule(request: PageRequest) -> Response:
     form = await sent_form(request)
     call, name = as_call(request), request.path["schedule"]
     try:
-        call.body = as_model(_asked(form), calendar.Calendar)
+        call.body = as_model(_asked(form), calendar.ScheduleBody)
         await calendar.change_schedule(call)
     except InvalidInput as error:
         return await _shown(request, BackfillRange(), form, error.problems, status=422)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from cograil.definitions import load_workflow
 from cograil.errors import Conflict, InvalidInput, JobNotFound, Problem, WorkflowNotFound
-from cograil.http.routes.job_routes import NewJob, labels_of, submission_of, submit_once
+from cograil.http.routes.job_routes import NewJobBody, labels_of, submission_of, submit_once
 from cograil.http.server.request_parsing import Query, as_model
 from cograil.model.hop_count import HOP
 from cograil.model.ids import new_id
@@ -75,7 +75,7 @@ async def submit_form(request: PageRequest) -> Response:
     version = int(form["version"]) if form.get("version", "").isdecimal() else None
     try:
         workflow = await _workflow(request, name, version)
-        given = as_model(_asked(form, workflow) | {"workflow_id": name, "version": version}, NewJob)
+        given = as_model(_asked(form, workflow) | {"workflow_id": name, "version": version}, NewJobBody)
         call = as_call(request)
         job, _ = await submit_once(
             call, submission_of(call, given), form.get("once") or new_id(), given.model_dump(mode="json")
