@@ -17,7 +17,7 @@ from doors import Api
 from matrices import NOBODYS, Reply, asked, filled, plain
 from streams import listening, socket_to
 
-from cograil.delivery.outbox_fan_out import spread
+from cograil.delivery.outbox_fan_out import fan_out
 from cograil.http.server.application import ROUTERS
 from cograil.http.server.openapi import PROBES
 from cograil.http.server.routing import SOCKET, Endpoint
@@ -135,7 +135,7 @@ async def settled(api: Api) -> Tenant:
     given = {"workflow_id": "acme_only", "correlation_id": "acme-order", "labels": {"of": "acme-label"}}
     job_id = (await api.post("/api/v1/jobs", given, key=key)).body["job_id"]
     async with api.lab.db.transaction("test") as tx:
-        assert (await spread(tx, 10)).deliveries
+        assert (await fan_out(tx, 10)).deliveries
     claimed = await api.post("/api/v1/tasks/claim", {"worker_id": "acme-worker"}, key=key)
     await api.post("/api/v1/queues/acme_queue/pause", {"reason": "acme-reason"}, key=key)
     deliveries = (await api.get("/api/v1/deliveries", key=key)).body["deliveries"]

@@ -42,13 +42,13 @@ class Following:
         """
         self._lost_at, self._pause = None, FIRST_PAUSE
         *lines, self._rest = (self._rest + chunk).split(b"\n")
-        found = []
+        events = []
         for line in lines:
             if line.rstrip(b"\r"):
                 self._keep(line.rstrip(b"\r").decode())
             elif (event := self._ended()) is not None:
-                found.append(event)
-        return found
+                events.append(event)
+        return events
 
     def _keep(self, line: str) -> None:
         name, _, text = line.partition(":")

@@ -47,13 +47,13 @@ async def show_health(call: Asked) -> Response:
 @admin.get("/admin/config", "operator", responses={200: "its settings, without secrets"})
 async def show_config(call: Asked) -> Response:
     """Show the settings of the gateway; passwords are stars."""
-    wanted = ("gateway.", "log.", "lease.")
-    settings = [one for one in describe(call.context.settings) if one.name.startswith(wanted)]
+    prefixes = ("gateway.", "log.", "lease.")
+    settings = [setting for setting in describe(call.context.settings) if setting.name.startswith(prefixes)]
     return reply(
         {
             "version": version_of("cograil"),
             "is_read_only": True,
-            "config": {one.name: one.value for one in settings},
+            "config": {setting.name: setting.value for setting in settings},
             "orchestrator_url": call.context.api.url,
         }
     )
@@ -83,8 +83,8 @@ async def list_orphans(call: Asked) -> Response:
     """List the jobs whose news or hour have waited for two leases."""
     seconds = 2 * call.context.settings.lease.seconds
     async with call.transaction("show") as tx:
-        found = await gateway_queries.orphaned_jobs(tx, call.caller.tenant, seconds, call.query.limit)
-    return reply(_listed("orphans", found) | {"threshold_seconds": seconds})
+        jobs = await gateway_queries.orphaned_jobs(tx, call.caller.tenant, seconds, call.query.limit)
+    return reply(_listed("orphans", jobs) | {"threshold_seconds": seconds})
 
 
 @admin.get("/admin/running-nodes", "operator", query=Most, responses={200: "the oldest first"})
@@ -105,8 +105,8 @@ async def list_failed_nodes(call: Asked) -> Response:
         )
 
 
-def _listed(name: str, found: list[job_queries.View]) -> dict[str, Any]:
-    return {name: found, "count": len(found)}
+def _listed(name: str, rows: list[job_queries.View]) -> dict[str, Any]:
+    return {name: rows, "count": len(rows)}
 
 
 async def _health(call: Asked) -> dict[str, Any]:

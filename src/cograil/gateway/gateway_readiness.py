@@ -104,15 +104,15 @@ class Startup:
         """The checks as they are: of those that passed once, the database may have gone since."""
         if self.door is None:
             return self.checks
-        found = self.checks | {"database": await _answers(self.door.context.db)}
-        return found | ({"draining": "stopping"} if self._stopping.is_set() else {})
+        checks = self.checks | {"database": await _answers(self.door.context.db)}
+        return checks | ({"draining": "stopping"} if self._stopping.is_set() else {})
 
     async def _look(self) -> bool:
-        place = await self._find()
-        self.checks["env_vars"] = f"missing: {', '.join(place.missing)}" if place.missing else OK
+        connections = await self._find()
+        self.checks["env_vars"] = f"missing: {', '.join(connections.missing)}" if connections.missing else OK
         async with AsyncExitStack() as stack:
-            db, self.checks["database"] = await self._open_database(stack, place.database)
-            api, self.checks["orchestrator"] = await self._open_api(stack, place.api)
+            db, self.checks["database"] = await self._open_database(stack, connections.database)
+            api, self.checks["orchestrator"] = await self._open_api(stack, connections.api)
             if any(self.checks[name] != OK for name in CHECKS) or db is None or api is None:
                 return False
             file = self._settings.server.key_file
@@ -120,8 +120,8 @@ class Startup:
             stack.push_async_callback(keys.end)
             await self._approve(keys)
             worker = self._upstream(stack, self._settings.gateway.worker_url)
-            house = Gateway(db, self._settings, keys, DefinitionCache(), api, worker)
-            self.door = Dispatcher(house, with_prefix(ROUTERS), answer)
+            gateway = Gateway(db, self._settings, keys, DefinitionCache(), api, worker)
+            self.door = Dispatcher(gateway, with_prefix(ROUTERS), answer)
             self._kept = stack.pop_all()
         return True
 
@@ -160,15 +160,15 @@ class Startup:
 async def _check(db: Database) -> None:
     """Raises UnsafeDatabase for a role that may too much, SchemaMismatch for a schema we do not know."""
     async with db.transaction("doors") as tx:
-        powers = await role_privileges(tx)
-        found = await schema_status(tx.connection)
-    if powers:
+        privileges = await role_privileges(tx)
+        schema = await schema_status(tx.connection)
+    if privileges:
         raise UnsafeDatabase(
-            f"the gateway must not act in a role that {' and '.join(powers)}: row-level security does not "
+            f"the gateway must not act in a role that {' and '.join(privileges)}: row-level security does not "
             f"bind it; {GATEWAY_ROLE} must be a plain role that owns nothing"
         )
-    if found.problems or found.pending:
-        raise SchemaMismatch("; ".join(found.problems) or "the schema is older than this program")
+    if schema.problems or schema.pending:
+        raise SchemaMismatch("; ".join(schema.problems) or "the schema is older than this program")
 
 
 async def _answers(db: Database) -> str:
@@ -191,30 +191,32 @@ def application(startup: Startup) -> ASGIApp:
 
     async def readyz(request: Request) -> JSONResponse:
         """200 when every check is ok, else 503 with those that are not."""
-        found = await startup.readiness()
-        failed = {name: state for name, state in found.items() if state != OK}
+        checks = await startup.readiness()
+        failed = {name: state for name, state in checks.items() if state != OK}
         if failed:
-            body = {"ready": False, "error": "not ready", "details": failed, "checks": found}
+            body = {"ready": False, "error": "not ready", "details": failed, "checks": checks}
             return JSONResponse(body, status_code=503)
-        return JSONResponse({"ready": True, "checks": found})
+        return JSONResponse({"ready": True, "checks": checks})
 
     async def show_metrics(request: Request) -> Response:
         """Of requests and of this process; of jobs nothing, for who reaches this port may be anybody."""
         text, kind = metrics.exposition(None, request.headers.get("accept", ""))
         return Response(text, headers={"content-type": kind})
 
-    served = dict(zip(PROBES, (livez, readyz, show_metrics), strict=True))
-    routes = [Route(prefix + path, served[path]) for prefix in ("", ALSO_UNDER) for path in PROBES]
-    probing, probed = _framed(Starlette(routes=routes)), {route.path for route in routes}
+    handlers = dict(zip(PROBES, (livez, readyz, show_metrics), strict=True))
+    routes = [Route(prefix + path, handlers[path]) for prefix in ("", ALSO_UNDER) for path in PROBES]
+    probe_app, probe_paths = _framed(Starlette(routes=routes)), {route.path for route in routes}
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        is_probe = scope["type"] == "http" and scope["path"] in probed and scope["method"] in ("GET", "HEAD")
-        await (probing(scope, receive, send) if is_probe else _enter(startup, scope, receive, send))
+        is_probe = (
+            scope["type"] == "http" and scope["path"] in probe_paths and scope["method"] in ("GET", "HEAD")
+        )
+        await (probe_app(scope, receive, send) if is_probe else _enter(startup, scope, receive, send))
 
     return serve
 
 
-def _framed(probing: ASGIApp) -> ASGIApp:
+def _framed(app: ASGIApp) -> ASGIApp:
     """A probe needs no key, but it is a request like any other."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
@@ -223,7 +225,7 @@ def _framed(probing: ASGIApp) -> ASGIApp:
         except Refusal as refusal:
             await answer(refusal, "")(scope, receive, send)
         else:
-            await probing(scope, receive, send)
+            await app(scope, receive, send)
 
     return serve
 

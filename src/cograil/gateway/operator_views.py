@@ -71,30 +71,30 @@ async def show_job(call: Asked) -> Response:
 @status.get("/status/jobs", "operator", query=JobPage, responses={200: "jobs, newest first"})
 async def list_jobs(call: Asked) -> Response:
     """List jobs, newest first. Counting stops at 10,000 of a state: then `is_total_cut` says so."""
-    asked: JobPage = call.query
+    query: JobPage = call.query
     tenant = call.caller.tenant
     async with call.transaction("show") as tx:
-        counts = await gateway_queries.count_jobs(tx, tenant, asked.workflow_id)
+        counts = await gateway_queries.count_jobs(tx, tenant, query.workflow_id)
         page = await gateway_queries.page_jobs(
             tx,
             tenant,
-            statuses=None if asked.status is None else [asked.status],
-            workflow=asked.workflow_id,
-            limit=asked.limit,
-            offset=asked.offset,
+            statuses=None if query.status is None else [query.status],
+            workflow=query.workflow_id,
+            limit=query.limit,
+            offset=query.offset,
         )
         jobs = []
         for job, definition_id in page:
-            workflow = await call.context.catalog.get(tx, definition_id) if asked.include_nodes else None
+            workflow = await call.context.catalog.get(tx, definition_id) if query.include_nodes else None
             jobs.append(await _shown(call, tx, job, workflow))
     return reply(
         {
             "jobs": jobs,
             "count": len(jobs),
-            "total": counts.total(asked.status),
+            "total": counts.total(query.status),
             "is_total_cut": counts.truncated,
-            "limit": asked.limit,
-            "offset": asked.offset,
+            "limit": query.limit,
+            "offset": query.offset,
         }
     )
 
@@ -133,17 +133,17 @@ async def show_stats(call: Asked) -> Response:
 @status.get("/status/lookup", "operator", query=Lookup, responses={200: "the job"})
 async def look_up(call: Asked) -> Response:
     """Find a job by its correlation id or its idempotency key."""
-    asked: Lookup = call.query
-    if (asked.correlation_id is None) == (asked.idempotency_key is None):
+    query: Lookup = call.query
+    if (query.correlation_id is None) == (query.idempotency_key is None):
         raise Refusal(400, "bad_lookup", "name either a correlation_id or an idempotency_key")
     tenant = call.caller.tenant
     async with call.transaction("show") as tx:
-        if asked.correlation_id is not None:
-            found = await gateway_queries.find_request(tx, tenant, asked.correlation_id, is_any=True)
-            if found is None:
+        if query.correlation_id is not None:
+            request = await gateway_queries.find_request(tx, tenant, query.correlation_id, is_any=True)
+            if request is None:
                 raise UNKNOWN_JOB
-            return reply(await _shown(call, tx, found.job))
-        job_id = await gateway_queries.find_keyed(tx, tenant, KEYED_BY, asked.idempotency_key or "")
+            return reply(await _shown(call, tx, request.job))
+        job_id = await gateway_queries.find_keyed(tx, tenant, KEYED_BY, query.idempotency_key or "")
         job, _ = await _find(call, tx, job_id or "")
         return reply(await _shown(call, tx, job))
 
@@ -154,17 +154,17 @@ NOT_SHOWN = ("result_data", "error_message", "waiting_for", "owner_heartbeat_at"
 
 async def _find(call: Asked, tx: Transaction, job_id: str) -> tuple[View, Workflow]:
     """The job and its workflow. Raises Refusal; a foreign one is unknown too, and no id is repeated."""
-    found = await job_queries.find_job(tx, job_id, call.caller.tenant) if job_id == job_id.lower() else None
-    if found is None:
+    record = await job_queries.find_job(tx, job_id, call.caller.tenant) if job_id == job_id.lower() else None
+    if record is None:
         raise UNKNOWN_JOB
-    return found[0], await call.context.catalog.get(tx, found[1])
+    return record[0], await call.context.catalog.get(tx, record[1])
 
 
 async def _shown(call: Asked, tx: Transaction, job: View, workflow: Workflow | None = None) -> dict[str, Any]:
-    shown = {name: value for name, value in job.items() if name not in NOT_SHOWN}
+    view = {name: value for name, value in job.items() if name not in NOT_SHOWN}
     error = job["error"]
-    shown["error_message"] = error.get("message") if isinstance(error, dict) else None
-    shown["nodes"] = None
+    view["error_message"] = error.get("message") if isinstance(error, dict) else None
+    view["nodes"] = None
     if workflow is not None:
-        shown["nodes"] = await job_queries.list_nodes(tx, job["job_id"], workflow, tenant=call.caller.tenant)
-    return shown
+        view["nodes"] = await job_queries.list_nodes(tx, job["job_id"], workflow, tenant=call.caller.tenant)
+    return view

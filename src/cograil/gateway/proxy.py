@@ -99,9 +99,9 @@ class Anything(Query):
 async def show_health(call: Asked) -> Response:
     """Say whether the API and the worker answer."""
     states = await asyncio.gather(*(_state(_target(call, name)) for name in TARGETS))
-    found = {name: {"status": state} for name, state in zip(TARGETS, states, strict=True)}
+    targets = {name: {"status": state} for name, state in zip(TARGETS, states, strict=True)}
     is_healthy = all(state in ("ok", "not configured") for state in states)
-    return reply({"status": "healthy" if is_healthy else "degraded", **found})
+    return reply({"status": "healthy" if is_healthy else "degraded", **targets})
 
 
 async def _state(target: Upstream | None) -> str:
@@ -124,7 +124,7 @@ def _passing_on(name: str, path: str) -> Serve:
 
 
 async def _sent(call: Asked, name: str, target: Upstream, path: str) -> Answered:
-    headers = {one: call.headers[one] for one in PASSED_ON if one in call.headers}
+    headers = {header: call.headers[header] for header in PASSED_ON if header in call.headers}
     content = await request_limits.read_body(call.receive, call.headers, MAX_BODY)
     try:
         return await target.send(call.endpoint.method, _filled(call, path), headers, content)
@@ -138,13 +138,15 @@ def _filled(call: Asked, path: str) -> str:
     """The path with what was given for its names. Raises Refusal for what could lead elsewhere."""
     if any(not SEGMENT.fullmatch(value) for value in call.path.values()):
         raise Refusal(404, "not_found", "no route matches this path")
-    given: dict[str, Any] = call.query.model_extra or {}
-    return path.format(**call.path) + (f"?{urlencode(given)}" if given else "")
+    parameters: dict[str, Any] = call.query.model_extra or {}
+    return path.format(**call.path) + (f"?{urlencode(parameters)}" if parameters else "")
 
 
 def _erased(refusal: Refusal) -> Refusal:
     """With a sentence of our own for each code: those of the API name jobs, nodes and workers."""
-    problems = tuple(replace(one, message=_said(one.code, refusal.status)) for one in refusal.problems)
+    problems = tuple(
+        replace(problem, message=_said(problem.code, refusal.status)) for problem in refusal.problems
+    )
     return replace(refusal, detail=_said(refusal.code, refusal.status), problems=problems)
 
 
@@ -158,8 +160,8 @@ def _returned(call: Asked, path: str, answered: Answered) -> Response:
         raise Refusal(502, "bad_gateway", "the orchestrator could not do this")
     if 400 <= answered.status < 500:
         raise _erased(relayed(answered))
-    kept = {name: answered.headers[name] for name in RETURNED if name in answered.headers}
-    return Response(answered.body, answered.status, headers=kept)
+    headers = {name: answered.headers[name] for name in RETURNED if name in answered.headers}
+    return Response(answered.body, answered.status, headers=headers)
 
 
 def _declare() -> None:

@@ -88,14 +88,14 @@ async def show_request(call: Asked) -> Response:
     if not is_id(request_id):
         raise UNKNOWN_REQUEST
     async with call.transaction("request") as tx:
-        found = await find_request(tx, tenant, request_id.lower())
-        if found is None:
+        request = await find_request(tx, tenant, request_id.lower())
+        if request is None:
             raise UNKNOWN_REQUEST
-        workflow = await call.context.catalog.get(tx, found.definition_id)
-        job_id = found.job["job_id"]
-        done = await count_done(tx, tenant, job_id)
-        inside = (await load_related_jobs(tx, [job_id])).get(job_id, RelatedJobs())
-    return reply(_outside_view(found, workflow, done, inside))
+        workflow = await call.context.catalog.get(tx, request.definition_id)
+        job_id = request.job["job_id"]
+        completed = await count_done(tx, tenant, job_id)
+        related = (await load_related_jobs(tx, [job_id])).get(job_id, RelatedJobs())
+    return reply(_outside_view(request, workflow, completed, related))
 
 
 @platform.post(
@@ -108,8 +108,10 @@ async def show_request(call: Asked) -> Response:
 async def submit_directly(call: Asked) -> Response:
     """Submit a job. `GET /status/lookup` finds it by the correlation id that it was given."""
     accepted = await _submit(call, call.body)
-    own = {"message_id": accepted["request_id"], "status": "queued"}
-    return reply(accepted | own | {"correlation_id": call.body.correlation_id or accepted["request_id"]}, 202)
+    aliases = {"message_id": accepted["request_id"], "status": "queued"}
+    return reply(
+        accepted | aliases | {"correlation_id": call.body.correlation_id or accepted["request_id"]}, 202
+    )
 
 
 @platform.post(
@@ -125,26 +127,26 @@ async def submit_batch(call: Asked) -> Response:
 
     With an idempotency key in the header each job that has none itself has that one and its place.
     """
-    turns, hints = asyncio.Semaphore(AT_ONCE), Suggestions()
+    slots, hints = asyncio.Semaphore(AT_ONCE), Suggestions()
     key = idempotency_key(call)
 
-    async def one(place: int, item: Json) -> dict[str, Any] | Refusal:
-        async with turns:
+    async def submit_item(index: int, item: Json) -> dict[str, Any] | Refusal:
+        async with slots:
             try:
-                return await _submit(call, _one_of_many(item, key, place, hints), is_alone=False)
+                return await _submit(call, _one_of_many(item, key, index, hints), is_alone=False)
             except Refusal as refusal:
                 return refusal
             except CograilError as error:
                 return refusal_of(error)
 
-    made = await asyncio.gather(*(one(place, item) for place, item in enumerate(call.body.jobs)))
-    refused = [(index, one) for index, one in enumerate(made) if isinstance(one, Refusal)]
-    if len(refused) == len(made) and all(refusal.status >= 500 for _, refusal in refused):
+    results = await asyncio.gather(*(submit_item(index, item) for index, item in enumerate(call.body.jobs)))
+    refused = [(index, result) for index, result in enumerate(results) if isinstance(result, Refusal)]
+    if len(refused) == len(results) and all(refusal.status >= 500 for _, refusal in refused):
         raise refused[0][1]
     answer = {
-        "submitted": len(made) - len(refused),
+        "submitted": len(results) - len(refused),
         "failed": len(refused),
-        "message_ids": [accepted["request_id"] for accepted in made if isinstance(accepted, dict)],
+        "message_ids": [accepted["request_id"] for accepted in results if isinstance(accepted, dict)],
         "errors": [
             {"index": index, "error": refusal.detail, "code": refusal.code} for index, refusal in refused
         ],
@@ -152,7 +154,7 @@ async def submit_batch(call: Asked) -> Response:
     return reply(answer, 202)
 
 
-def _one_of_many(item: Json, key: str | None, place: int, hints: Suggestions) -> DirectSubmit:
+def _one_of_many(item: Json, key: str | None, index: int, hints: Suggestions) -> DirectSubmit:
     """One job of a batch. Raises CograilError for what is none.
 
     The key of a batch is for all of it: under one key two different jobs would be in each other's way, and
@@ -160,31 +162,31 @@ def _one_of_many(item: Json, key: str | None, place: int, hints: Suggestions) ->
     """
     if isinstance(item, CograilError):
         raise item
-    given = as_model(item, DirectSubmit, hints)
-    if key is None or given.idempotency_key is not None:
-        return given
-    own = f"{key}#{place}"
-    if len(own) > MAX_KEY:
-        own = f"sha256:{hashlib.sha256(own.encode()).hexdigest()}"
-    return given.model_copy(update={"idempotency_key": own})
+    body = as_model(item, DirectSubmit, hints)
+    if key is None or body.idempotency_key is not None:
+        return body
+    item_key = f"{key}#{index}"
+    if len(item_key) > MAX_KEY:
+        item_key = f"sha256:{hashlib.sha256(item_key.encode()).hexdigest()}"
+    return body.model_copy(update={"idempotency_key": item_key})
 
 
-async def _submit(call: Asked, given: PlatformSubmit, *, is_alone: bool = True) -> dict[str, Any]:
+async def _submit(call: Asked, body: PlatformSubmit, *, is_alone: bool = True) -> dict[str, Any]:
     """Send it to the API under a new id; of the answer only what is meant for those outside.
 
     A request that was made before under the same idempotency key keeps the id that it had.
     """
-    request = given.model_dump(exclude_none=True) | {"request_id": str(uuid4())}
-    passed = PASSED_ON if is_alone else set(PASSED_ON) - {"idempotency-key"}
-    headers = {name: call.headers[name] for name in passed if name in call.headers}
+    request = body.model_dump(exclude_none=True) | {"request_id": str(uuid4())}
+    forwarded = PASSED_ON if is_alone else set(PASSED_ON) - {"idempotency-key"}
+    headers = {name: call.headers[name] for name in forwarded if name in call.headers}
     headers |= {"content-type": "application/json", "x-request-id": call.request_id}
     content = strict_json.write(request, max_bytes=MAX_SENT)
     answered = await _accepted(call.context.api, request["request_id"], headers, content)
-    told = orjson.loads(answered.body)
+    accepted = orjson.loads(answered.body)
     return {
-        "request_id": told["request_id"],
-        "workflow_id": told["workflow_id"],
-        "submitted_at": told["submitted_at"],
+        "request_id": accepted["request_id"],
+        "workflow_id": accepted["workflow_id"],
+        "submitted_at": accepted["submitted_at"],
         "status": "accepted",
     }
 
@@ -202,20 +204,22 @@ async def _accepted(api: Upstream, request_id: str, headers: Mapping[str, str], 
         raise
 
 
-def _outside_view(found: RequestedJob, workflow: Workflow, done: int, inside: RelatedJobs) -> dict[str, Any]:
-    job, total = found.job, len(workflow.nodes)
-    hidden = Hidden(job["job_id"], job["correlation_id"], *inside)
+def _outside_view(
+    request: RequestedJob, workflow: Workflow, completed: int, related: RelatedJobs
+) -> dict[str, Any]:
+    job, total = request.job, len(workflow.nodes)
+    hidden = Hidden(job["job_id"], job["correlation_id"], *related)
     return {
         "request_id": job["correlation_id"],
         "workflow_id": job["workflow_id"],
         "status": outside_status(job["status"]),
-        "submitted_at": found.requested_at,
+        "submitted_at": request.requested_at,
         "completed_at": job["completed_at"],
         "result": outside_result(job["result"], hidden),
         "error": outside_error(job["status"], job["error"], hidden),
         "progress": {
-            "completed": done,
+            "completed": completed,
             "total": total,
-            "percent": round(100 * done / total, 1),
+            "percent": round(100 * completed / total, 1),
         },
     }

@@ -68,14 +68,22 @@ class Upstream:
         """What is answered to this request. Raises Unreachable or TooSlow."""
         import httpx2  # noqa: PLC0415  a gateway that is starting has no use for it
 
-        sent = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        sent += [(b"accept", b"*/*"), (b"accept-encoding", b"identity"), (b"user-agent", b"cograil gateway")]
+        request_headers = [
+            (name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()
+        ]
+        request_headers += [
+            (b"accept", b"*/*"),
+            (b"accept-encoding", b"identity"),
+            (b"user-agent", b"cograil gateway"),
+        ]
         try:
             async with asyncio.timeout(seconds or self._seconds):
                 destination = await self._guard.check(self.url + target)
-                async with self._connections.open_request(destination, method, sent, content) as response:
-                    given = {name.lower(): value for name, value in response.headers.items()}
-                    return Answered(response.status_code, given, await _read(response))
+                async with self._connections.open_request(
+                    destination, method, request_headers, content
+                ) as response:
+                    response_headers = {name.lower(): value for name, value in response.headers.items()}
+                    return Answered(response.status_code, response_headers, await _read(response))
         except (TimeoutError, httpx2.TimeoutException) as error:
             raise TooSlow from error
         except (httpx2.RequestError, UnknownHost, ForbiddenDestination) as error:
@@ -146,7 +154,7 @@ def relayed(answered: Answered) -> Refusal:
     if not isinstance(problem, dict):
         problem = {}
     listed = problem.get("problems") or ()
-    kept = {
+    headers = {
         name: answered.headers[name]
         for name in ("retry-after", "www-authenticate")
         if name in answered.headers
@@ -156,6 +164,6 @@ def relayed(answered: Answered) -> Refusal:
         str(problem.get("code", "refused")),
         str(problem.get("detail", "the orchestrator refused this")),
         str(problem.get("pointer", "")),
-        problems=tuple(Problem(one["code"], one["detail"], one["pointer"]) for one in listed),
-        headers=kept,
+        problems=tuple(Problem(entry["code"], entry["detail"], entry["pointer"]) for entry in listed),
+        headers=headers,
     )

@@ -96,8 +96,8 @@ class Jobs(Calling):
         ]
         trace_parent = current_parent()  # in words of its own: a database that is older has none for it
         more = "" if trace_parent is None else ", trace_parent => %s"
-        given = arguments if trace_parent is None else [*arguments, trace_parent]
-        cursor = await connection.execute(SUBMIT.format(more=more), given)
+        parameters = arguments if trace_parent is None else [*arguments, trace_parent]
+        cursor = await connection.execute(SUBMIT.format(more=more), parameters)
         (job_id,) = await cursor.fetchone()
         return {"job_id": str(job_id), "workflow_id": workflow_id, "status": "pending"}  # type: ignore[typeddict-item]
 
@@ -123,8 +123,8 @@ class Jobs(Calling):
         **facts: Unpack[RequestFacts],
     ) -> Request:
         """Submit a job under the id (a UUID) of a request of somebody outside; twice is once."""
-        named = {"request_id": request_id, "workflow_id": workflow_id, "submitted_by": submitted_by}
-        body = {"input_params": dict(input_params or {}), **named, **facts}
+        required = {"request_id": request_id, "workflow_id": workflow_id, "submitted_by": submitted_by}
+        body = {"input_params": dict(input_params or {}), **required, **facts}
         request: Request = await self._ask("POST", "/submit", body)
         return request
 
@@ -132,8 +132,8 @@ class Jobs(Calling):
 
     async def job(self, job_id: str) -> JobWithNodes:
         """A job with its nodes."""
-        found: JobWithNodes = await self._ask("GET", f"/jobs/{step(job_id)}")
-        return found
+        job: JobWithNodes = await self._ask("GET", f"/jobs/{step(job_id)}")
+        return job
 
     async def jobs(
         self,
@@ -150,9 +150,9 @@ class Jobs(Calling):
 
         With one of these a page may be short while `next_cursor` leads on.
         """
-        asked = {"status": status, "workflow_id": workflow_id, "correlation_id": correlation_id}
-        sought = {"label": label, "search": search, "limit": limit, "cursor": cursor}
-        page: JobPage = await self._ask("GET", "/jobs", params={**asked, **sought})
+        filters = {"status": status, "workflow_id": workflow_id, "correlation_id": correlation_id}
+        search_and_page = {"label": label, "search": search, "limit": limit, "cursor": cursor}
+        page: JobPage = await self._ask("GET", "/jobs", params={**filters, **search_and_page})
         return page
 
     async def all_jobs(
@@ -308,5 +308,5 @@ def _of_node(node_id: str | None) -> str:
 
 def _again(from_node: str | None, input_params: Mapping[str, Json] | None, new_keys: bool) -> dict[str, Json]:
     inputs = None if input_params is None else dict(input_params)
-    again: dict[str, Json] = {"from_node": from_node, "input_params": inputs}
-    return again | {"new_keys": True} if new_keys else again
+    body: dict[str, Json] = {"from_node": from_node, "input_params": inputs}
+    return body | {"new_keys": True} if new_keys else body

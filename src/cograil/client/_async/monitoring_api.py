@@ -55,25 +55,25 @@ class Observing(Calling):
         cursor: str | None = None,
     ) -> TaskPage:
         """A page of attempts that are queued or running, newest first; with state `ended`, of ended ones."""
-        asked = {"state": state, "queue": queue, "handler": handler, "worker": worker}
-        params = asked | {"limit": limit, "cursor": cursor}
+        filters = {"state": state, "queue": queue, "handler": handler, "worker": worker}
+        params = filters | {"limit": limit, "cursor": cursor}
         page: TaskPage = await self._ask("GET", "/tasks", params=params)
         return page
 
     async def workers(self) -> list[Process]:
         """The workers that have not said good-bye."""
-        found: list[Process] = (await self._ask("GET", "/workers"))["workers"]
-        return found
+        workers: list[Process] = (await self._ask("GET", "/workers"))["workers"]
+        return workers
 
     async def orchestrators(self) -> Orchestrators:
         """Who advances jobs, and for how long news wait."""
-        found: Orchestrators = await self._ask("GET", "/orchestrator/status")
-        return found
+        orchestrators: Orchestrators = await self._ask("GET", "/orchestrator/status")
+        return orchestrators
 
     async def queues(self) -> list[Queue]:
         """Each queue: what waits and since when, what runs, who serves it."""
-        found: list[Queue] = (await self._ask("GET", "/queues/status"))["queues"]
-        return found
+        queues: list[Queue] = (await self._ask("GET", "/queues/status"))["queues"]
+        return queues
 
     async def audit(self, *, limit: int = 100, cursor: str | None = None) -> AuditPage:
         """A page of who changed what, newest first."""
@@ -85,42 +85,42 @@ class Observing(Calling):
     async def workflow_metrics(self, workflow_id: str | None = None, *, days: int = 7) -> WorkflowMetrics:
         """For each workflow how many jobs, how many of them well, how long they took, what they died of."""
         params = {"workflow_id": workflow_id, "days": days}
-        found: WorkflowMetrics = await self._ask("GET", "/metrics/workflows", params=params)
-        return found
+        metrics: WorkflowMetrics = await self._ask("GET", "/metrics/workflows", params=params)
+        return metrics
 
     async def node_metrics(self, workflow_id: str, *, days: int = 7) -> NodeMetrics:
         """The nodes of a workflow in its newest jobs."""
         path = f"/metrics/workflows/{step(workflow_id)}/nodes"
-        found: NodeMetrics = await self._ask("GET", path, params={"days": days})
-        return found
+        metrics: NodeMetrics = await self._ask("GET", path, params={"days": days})
+        return metrics
 
     async def failure_metrics(
         self, workflow_id: str | None = None, *, days: int = 7, limit: int = 20
     ) -> FailureMetrics:
         """What nodes of failed jobs died of, the most common first."""
         params = {"workflow_id": workflow_id, "days": days, "limit": limit}
-        found: FailureMetrics = await self._ask("GET", "/metrics/failures", params=params)
-        return found
+        metrics: FailureMetrics = await self._ask("GET", "/metrics/failures", params=params)
+        return metrics
 
     async def throughput(
         self, workflow_id: str | None = None, *, hours: int = 24, bucket_minutes: int = 60
     ) -> Throughput:
         """Jobs submitted and ended in each stretch of time, and how long they took."""
         params = {"workflow_id": workflow_id, "hours": hours, "bucket_minutes": bucket_minutes}
-        found: Throughput = await self._ask("GET", "/metrics/throughput", params=params)
-        return found
+        throughput: Throughput = await self._ask("GET", "/metrics/throughput", params=params)
+        return throughput
 
     # -- whether it is well ---------------------------------------------------------------------------
 
     async def health(self) -> Health:
         """Everything that can be looked at, in tiers. An unhealthy instance is no error here."""
-        found: Health = await self._look("/health")
-        return found
+        health: Health = await self._look("/health")
+        return health
 
     async def check(self, name: str) -> NamedCheck:
         """One thing that can be looked at."""
-        found: NamedCheck = await self._look(f"/health/{step(name)}")
-        return found
+        check: NamedCheck = await self._look(f"/health/{step(name)}")
+        return check
 
     async def is_alive(self) -> bool:
         """Whether the process answers, whatever becomes of its database."""
@@ -129,8 +129,8 @@ class Observing(Calling):
 
     async def readiness(self) -> Ready:
         """Whether it can serve, and what is wrong with what it needs."""
-        found: Ready = await self._look("/readyz")
-        return found
+        readiness: Ready = await self._look("/readyz")
+        return readiness
 
     async def prometheus(self) -> str:
         """What Prometheus is told."""
@@ -138,8 +138,8 @@ class Observing(Calling):
 
     async def description(self) -> dict[str, Json]:
         """The OpenAPI document of this instance."""
-        found: dict[str, Json] = await self._ask("GET", "/openapi.json")
-        return found
+        document: dict[str, Json] = await self._ask("GET", "/openapi.json")
+        return document
 
     async def _look(self, path: str) -> Any:
         """What is told with 503 is an answer, unless it is a problem."""

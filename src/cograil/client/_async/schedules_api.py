@@ -26,31 +26,31 @@ class Calendar(Calling):
     ) -> ShownSchedule:
         """Run a workflow by the calendar from now on."""
         body = {"name": name, "workflow_id": workflow_id, "cron": cron, **facts}
-        made: ShownSchedule = await self._ask("POST", "/schedules", body)
-        return made
+        schedule: ShownSchedule = await self._ask("POST", "/schedules", body)
+        return schedule
 
     async def schedules(self) -> list[ShownSchedule]:
         """All of them, by name."""
-        found: list[ShownSchedule] = (await self._ask("GET", "/schedules"))["schedules"]
-        return found
+        schedules: list[ShownSchedule] = (await self._ask("GET", "/schedules"))["schedules"]
+        return schedules
 
     async def schedule(self, name: str) -> ScheduleWithPassed:
         """One of them."""
-        found: ScheduleWithPassed = await self._ask("GET", f"/schedules/{step(name)}")
-        return found
+        schedule: ScheduleWithPassed = await self._ask("GET", f"/schedules/{step(name)}")
+        return schedule
 
     async def change_schedule(
         self, name: str, workflow_id: str, cron: str, **facts: Unpack[CalendarFacts]
     ) -> ShownSchedule:
         """Change what it runs, and when; all of it is given anew."""
         body = {"workflow_id": workflow_id, "cron": cron, **facts}
-        changed: ShownSchedule = await self._ask("POST", f"/schedules/{step(name)}", body)
-        return changed
+        schedule: ShownSchedule = await self._ask("POST", f"/schedules/{step(name)}", body)
+        return schedule
 
     async def update_schedule(self, name: str, **changes: Unpack[CalendarChanges]) -> ShownSchedule:
         """Change some of it; what is left out stays as it is, and input_params is replaced as a whole."""
-        changed: ShownSchedule = await self._ask("PATCH", f"/schedules/{step(name)}", dict(changes))
-        return changed
+        schedule: ShownSchedule = await self._ask("PATCH", f"/schedules/{step(name)}", dict(changes))
+        return schedule
 
     async def remove_schedule(self, name: str) -> RemovedSchedule:
         """Fire nothing more of it; its jobs go on."""
@@ -59,13 +59,17 @@ class Calendar(Calling):
 
     async def pause_schedule(self, name: str, *, reason: str = "") -> ShownSchedule:
         """Pass over its moments until it is resumed."""
-        shown: ShownSchedule = await self._ask("POST", f"/schedules/{step(name)}/pause", {"reason": reason})
-        return shown
+        schedule: ShownSchedule = await self._ask(
+            "POST", f"/schedules/{step(name)}/pause", {"reason": reason}
+        )
+        return schedule
 
     async def resume_schedule(self, name: str, *, detach: bool = False) -> ShownSchedule:
         """Run it again from now on; `detach` is for one that was removed from its workflow file."""
-        shown: ShownSchedule = await self._ask("POST", f"/schedules/{step(name)}/resume", {"detach": detach})
-        return shown
+        schedule: ShownSchedule = await self._ask(
+            "POST", f"/schedules/{step(name)}/resume", {"detach": detach}
+        )
+        return schedule
 
     async def run_schedule(self, name: str) -> ScheduleRun:
         """Submit a job of it now, besides its calendar."""
@@ -75,8 +79,8 @@ class Calendar(Calling):
     async def backfill(self, name: str, first: str, until: str, *, preview: bool = False) -> Backfill:
         """Submit a job for each moment of a range of time that has led to none."""
         body = {"first": first, "until": until, "preview": preview}
-        done: Backfill = await self._ask("POST", f"/schedules/{step(name)}/backfill", body)
-        return done
+        result: Backfill = await self._ask("POST", f"/schedules/{step(name)}/backfill", body)
+        return result
 
     async def firings(self, name: str, *, limit: int = 100, cursor: str | None = None) -> FiringPage:
         """A page of what became of its moments, the latest first."""

@@ -72,16 +72,16 @@ class Calling:
     ) -> httpx2.Response:
         """The response, if it is no refusal; those of `also` say something else. None is no parameter."""
         content = None if body is None else json.dumps(body).encode()
-        given = dict(headers) | ({} if content is None else {"content-type": "application/json"})
+        request_headers = dict(headers) | ({} if content is None else {"content-type": "application/json"})
         if (trace_parent := current_parent()) is not None:
-            given.setdefault("traceparent", trace_parent)
+            request_headers.setdefault("traceparent", trace_parent)
         try:
             answer = await self._http.request(
                 method,
                 path,
                 content=content,
                 params={name: str(value) for name, value in (params or {}).items() if value is not None},
-                headers=given,
+                headers=request_headers,
                 timeout=max(self._timeout, wait + WAIT_MARGIN),
             )
         except httpx2.TransportError as error:

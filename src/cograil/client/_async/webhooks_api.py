@@ -23,18 +23,20 @@ class Telling(Calling):
 
     async def subscribe(self, url: str, **facts: Unpack[SubscriptionFacts]) -> SubscriptionWithSecret:
         """Tell this receiver what happens from now on; its secret is shown this once."""
-        made: SubscriptionWithSecret = await self._ask("POST", "/subscriptions", {"url": url, **facts})
-        return made
+        subscription: SubscriptionWithSecret = await self._ask(
+            "POST", "/subscriptions", {"url": url, **facts}
+        )
+        return subscription
 
     async def subscriptions(self) -> list[Subscription]:
         """Who is told."""
-        found: list[Subscription] = (await self._ask("GET", "/subscriptions"))["subscriptions"]
-        return found
+        subscriptions: list[Subscription] = (await self._ask("GET", "/subscriptions"))["subscriptions"]
+        return subscriptions
 
     async def subscription(self, subscription_id: str) -> Subscription:
         """One of them."""
-        found: Subscription = await self._ask("GET", f"/subscriptions/{step(subscription_id)}")
-        return found
+        subscription: Subscription = await self._ask("GET", f"/subscriptions/{step(subscription_id)}")
+        return subscription
 
     async def unsubscribe(self, subscription_id: str) -> Removed:
         """Tell this receiver nothing more."""
@@ -43,8 +45,8 @@ class Telling(Calling):
 
     async def enable_subscription(self, subscription_id: str) -> Subscription:
         """Tell a receiver again that had asked to be told no more."""
-        enabled: Subscription = await self._ask("POST", f"/subscriptions/{step(subscription_id)}/enable")
-        return enabled
+        subscription: Subscription = await self._ask("POST", f"/subscriptions/{step(subscription_id)}/enable")
+        return subscription
 
     async def rotate_subscription(
         self, subscription_id: str, secret: str | None = None, *, overlap_hours: float = 24.0
@@ -52,8 +54,8 @@ class Telling(Calling):
         """Replace its secret, by a new one if none is given; for so long the old one signs beside it."""
         body = {"secret": secret, "overlap_hours": overlap_hours}
         path = f"/subscriptions/{step(subscription_id)}/rotate"
-        rotated: SubscriptionWithSecret = await self._ask("POST", path, body)
-        return rotated
+        subscription: SubscriptionWithSecret = await self._ask("POST", path, body)
+        return subscription
 
     async def deliveries(
         self,
@@ -70,10 +72,10 @@ class Telling(Calling):
 
     async def delivery(self, delivery_id: str) -> Delivery:
         """One delivery with its tries."""
-        found: Delivery = await self._ask("GET", f"/deliveries/{step(delivery_id)}")
-        return found
+        delivery: Delivery = await self._ask("GET", f"/deliveries/{step(delivery_id)}")
+        return delivery
 
     async def resend(self, delivery_id: str) -> Delivery:
         """Send it again: the same event, under the same id."""
-        found: Delivery = await self._ask("POST", f"/deliveries/{step(delivery_id)}/resend")
-        return found
+        delivery: Delivery = await self._ask("POST", f"/deliveries/{step(delivery_id)}/resend")
+        return delivery

@@ -34,33 +34,33 @@ class Working(Calling):
         self, task: Task, message: str, *, code: str = "handler_error", retryable: bool = True
     ) -> None:
         """The task has failed."""
-        said = {"status": "failed", "error_message": message, "error_code": code, "retryable": retryable}
-        await self._tell("task-result", task, said)
+        report = {"status": "failed", "error_message": message, "error_code": code, "retryable": retryable}
+        await self._tell("task-result", task, report)
 
     async def tell_progress(self, task: Task, current: float, total: float, message: str = "") -> None:
         """How far the task is."""
-        said = {"progress_current": current, "progress_total": total, "progress_message": message}
-        await self._tell("task-progress", task, said)
+        report = {"progress_current": current, "progress_total": total, "progress_message": message}
+        await self._tell("task-progress", task, report)
 
     async def checkpoint(self, task: Task, state: Json, phase: str = "") -> None:
         """What the next attempt gets back."""
         await self._tell("checkpoint", task, {"state_data": state, "phase_name": phase})
 
-    async def _tell(self, what: str, task: Task, said: dict[str, Json]) -> None:
+    async def _tell(self, kind: str, task: Task, report: dict[str, Json]) -> None:
         named = {
             "task_id": task["task_id"],
             "fence": task["fence"],
             "job_id": task["job_id"],
             "node_id": task["node_id"],
         }
-        await self._ask("POST", f"/callbacks/{what}", named | said)
+        await self._ask("POST", f"/callbacks/{kind}", named | report)
 
     # -- trying -------------------------------------------------------------------------------------
 
     async def handlers(self) -> list[HandlerName]:
         """The handlers that can be tried, on a server that is there for tests."""
-        found: list[HandlerName] = (await self._ask("GET", "/test/handlers"))["handlers"]
-        return found
+        handlers: list[HandlerName] = (await self._ask("GET", "/test/handlers"))["handlers"]
+        return handlers
 
     async def try_handler(
         self,

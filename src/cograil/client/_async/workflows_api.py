@@ -26,20 +26,20 @@ class Workflows(Calling):
 
     async def workflows(self) -> list[WorkflowVersion]:
         """The published workflows."""
-        found: list[WorkflowVersion] = (await self._ask("GET", "/workflows"))["workflows"]
-        return found
+        workflows: list[WorkflowVersion] = (await self._ask("GET", "/workflows"))["workflows"]
+        return workflows
 
     async def workflow(self, workflow_id: str, version: int | None = None) -> Workflow:
         """A version of a workflow, the newest when none is named."""
         path = f"/workflows/{step(workflow_id)}"
-        found: Workflow = await self._ask("GET", path, params={"version": version})
-        return found
+        workflow: Workflow = await self._ask("GET", path, params={"version": version})
+        return workflow
 
     async def versions(self, workflow_id: str) -> list[WorkflowVersion]:
         """The versions of a workflow."""
         answer = await self._ask("GET", f"/workflows/{step(workflow_id)}/versions")
-        found: list[WorkflowVersion] = answer["versions"]
-        return found
+        versions: list[WorkflowVersion] = answer["versions"]
+        return versions
 
     async def pause_workflow(self, workflow_id: str, reason: str = "") -> PausedWorkflow:
         """Pause a workflow: none of its jobs begins anything new."""
