@@ -1,4 +1,4 @@
-"""Requests from outside. Whoever makes one knows its id, and nothing of jobs; operators submit here too."""
+"""Public requests: external callers see the request and never its jobs. Operators submit here too."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from starlette.responses import Response
 from cograil import strict_json
 from cograil.definitions.suggestions import Suggestions
 from cograil.errors import CograilError
-from cograil.gateway.gateway_context import Asked
-from cograil.gateway.upstream_client import PASSED_ON, Answered, Upstream, forward
+from cograil.gateway.gateway_context import GatewayCall
+from cograil.gateway.upstream_client import PASSED_ON, Upstream, UpstreamResponse, forward
 from cograil.http.server.dispatcher import reply
 from cograil.http.server.idempotent_requests import KeyText, idempotency_key
 from cograil.http.server.problem_details import Refusal, refusal_of
@@ -32,16 +32,16 @@ platform = Router("platform", "")
 
 BATCH_BODY = 8 * 1024 * 1024
 BATCH_ITEMS = 100
-AT_ONCE = 10
+MAX_CONCURRENT = 10
 MAX_KEY = 128
-MAX_SENT = 2 * 1024 * 1024
-UNKNOWN_REQUEST = Refusal(404, "not_found", "there is no such request")
+MAX_FORWARDED_BYTES = 2 * 1024 * 1024
+UNKNOWN_REQUEST = Refusal(404, "not_found", "unknown request")
 
 Word = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 class PlatformSubmit(Body):
-    """What a caller outside says: who they are, and what is to be done."""
+    """A request of an external caller."""
 
     workflow_id: Word
     input_params: dict[str, Json] = Field(default_factory=dict)
@@ -52,14 +52,14 @@ class PlatformSubmit(Body):
 
 
 class DirectSubmit(PlatformSubmit):
-    """The same by an operator, who need not say who they are, and may name a correlation id of their own."""
+    """A submit of an operator, with an optional submitter and correlation id."""
 
     submitted_by: Word = "gateway"
     correlation_id: Word | None = None
 
 
 class BatchSubmit(BatchBody):
-    """Up to a hundred of them; each is checked by itself."""
+    """Up to 100 submits; each is checked separately."""
 
     max_items = BATCH_ITEMS
     jobs: Annotated[list[DirectSubmit], Field(min_length=1, max_length=BATCH_ITEMS)]
@@ -76,14 +76,14 @@ class BatchSubmit(BatchBody):
         409: "the idempotency key was used with another request",
     },
 )
-async def submit_request(call: Asked) -> Response:
-    """Ask for something to be done."""
+async def submit_request(call: GatewayCall) -> Response:
+    """Submit a request."""
     return reply(await _submit(call, call.body), 202)
 
 
-@platform.get("/platform/status/{request_id}", "submitter", "gateway", responses={200: "what became of it"})
-async def show_request(call: Asked) -> Response:
-    """Show what became of a request."""
+@platform.get("/platform/status/{request_id}", "submitter", "gateway", responses={200: "the request"})
+async def show_request(call: GatewayCall) -> Response:
+    """Show the state of a request."""
     request_id, tenant = call.path["request_id"], call.caller.tenant
     if not is_id(request_id):
         raise UNKNOWN_REQUEST
@@ -95,7 +95,7 @@ async def show_request(call: Asked) -> Response:
         job_id = request.job["job_id"]
         completed = await count_done(tx, tenant, job_id)
         related = (await load_related_jobs(tx, [job_id])).get(job_id, RelatedJobs())
-    return reply(_outside_view(request, workflow, completed, related))
+    return reply(_public_view(request, workflow, completed, related))
 
 
 @platform.post(
@@ -105,8 +105,8 @@ async def show_request(call: Asked) -> Response:
     is_type_optional=True,
     responses={202: "queued under this id"},
 )
-async def submit_directly(call: Asked) -> Response:
-    """Submit a job. `GET /status/lookup` finds it by the correlation id that it was given."""
+async def submit_directly(call: GatewayCall) -> Response:
+    """Submit a job. `GET /status/lookup` finds it by its correlation id."""
     accepted = await _submit(call, call.body)
     aliases = {"message_id": accepted["request_id"], "status": "queued"}
     return reply(
@@ -120,20 +120,20 @@ async def submit_directly(call: Asked) -> Response:
     body=BatchSubmit,
     is_type_optional=True,
     max_body=BATCH_BODY,
-    responses={202: "how many were accepted, their ids, and what is wrong with the others"},
+    responses={202: "the number of accepted jobs, their ids, and the errors of the others"},
 )
-async def submit_batch(call: Asked) -> Response:
-    """Submit up to 100 jobs; each is accepted or refused by itself.
+async def submit_batch(call: GatewayCall) -> Response:
+    """Submit up to 100 jobs; each is accepted or rejected separately.
 
-    With an idempotency key in the header each job that has none itself has that one and its place.
+    With an idempotency key in the header, each job without its own key gets that key and its index.
     """
-    slots, hints = asyncio.Semaphore(AT_ONCE), Suggestions()
+    slots, hints = asyncio.Semaphore(MAX_CONCURRENT), Suggestions()
     key = idempotency_key(call)
 
     async def submit_item(index: int, item: Json) -> dict[str, Any] | Refusal:
         async with slots:
             try:
-                return await _submit(call, _one_of_many(item, key, index, hints), is_alone=False)
+                return await _submit(call, _batch_item(item, key, index, hints), is_alone=False)
             except Refusal as refusal:
                 return refusal
             except CograilError as error:
@@ -154,11 +154,11 @@ async def submit_batch(call: Asked) -> Response:
     return reply(answer, 202)
 
 
-def _one_of_many(item: Json, key: str | None, index: int, hints: Suggestions) -> DirectSubmit:
-    """One job of a batch. Raises CograilError for what is none.
+def _batch_item(item: Json, key: str | None, index: int, hints: Suggestions) -> DirectSubmit:
+    """Return one job of a batch. Raises CograilError for an invalid one.
 
-    The key of a batch is for all of it: under one key two different jobs would be in each other's way, and
-    two that are alike would be one.
+    The key of a batch gets the index of the job: with the same key, different jobs would conflict and equal
+    jobs would become one.
     """
     if isinstance(item, CograilError):
         raise item
@@ -171,18 +171,18 @@ def _one_of_many(item: Json, key: str | None, index: int, hints: Suggestions) ->
     return body.model_copy(update={"idempotency_key": item_key})
 
 
-async def _submit(call: Asked, body: PlatformSubmit, *, is_alone: bool = True) -> dict[str, Any]:
-    """Send it to the API under a new id; of the answer only what is meant for those outside.
+async def _submit(call: GatewayCall, body: PlatformSubmit, *, is_alone: bool = True) -> dict[str, Any]:
+    """Send a request to the API under a new id. Returns the public fields of the response.
 
-    A request that was made before under the same idempotency key keeps the id that it had.
+    A repeated request with the same idempotency key keeps its first id.
     """
     request = body.model_dump(exclude_none=True) | {"request_id": str(uuid4())}
     forwarded = PASSED_ON if is_alone else set(PASSED_ON) - {"idempotency-key"}
     headers = {name: call.headers[name] for name in forwarded if name in call.headers}
     headers |= {"content-type": "application/json", "x-request-id": call.request_id}
-    content = strict_json.write(request, max_bytes=MAX_SENT)
-    answered = await _accepted(call.context.api, request["request_id"], headers, content)
-    accepted = orjson.loads(answered.body)
+    content = strict_json.write(request, max_bytes=MAX_FORWARDED_BYTES)
+    response = await _forward_submit(call.context.api, request["request_id"], headers, content)
+    accepted = orjson.loads(response.body)
     return {
         "request_id": accepted["request_id"],
         "workflow_id": accepted["workflow_id"],
@@ -191,20 +191,22 @@ async def _submit(call: Asked, body: PlatformSubmit, *, is_alone: bool = True) -
     }
 
 
-async def _accepted(api: Upstream, request_id: str, headers: Mapping[str, str], content: bytes) -> Answered:
-    """The API's answer. The same request again is no second one: a broken connection is tried once more.
+async def _forward_submit(
+    api: Upstream, request_id: str, headers: Mapping[str, str], content: bytes
+) -> UpstreamResponse:
+    """Return the response of the API. A broken connection is retried: the request id makes that idempotent.
 
-    Whoever hears none is told the id of the request: it may have been accepted all the same.
+    Without a response the error contains the request id, because the request may have been accepted.
     """
     try:
         return await forward(api, "POST", "/api/v1/submit", headers, content, tries=2)
     except Refusal as refusal:
         if refusal.status in (502, 504):
-            refusal.detail += f"; ask for request {request_id} before you send it again"
+            refusal.detail += f"; check request {request_id} before you send it again"
         raise
 
 
-def _outside_view(
+def _public_view(
     request: RequestedJob, workflow: Workflow, completed: int, related: RelatedJobs
 ) -> dict[str, Any]:
     job, total = request.job, len(workflow.nodes)
