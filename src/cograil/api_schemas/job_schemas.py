@@ -174,7 +174,7 @@ class LogLines(TypedDict):
     next_cursor: str | None
 
 
-class Bar(TypedDict):
+class TimelineBar(TypedDict):
     """The time span of a node."""
 
     node_id: str
@@ -191,7 +191,7 @@ class Timeline(TypedDict):
 
     job_id: str
     status: JobStatus
-    bars: list[Bar]
+    bars: list[TimelineBar]
     events: list[Event]
 
 
@@ -281,7 +281,7 @@ class Answered(TypedDict):
     job_status: JobStatus
 
 
-class Refused(TypedDict):
+class ItemError(TypedDict):
     """The error of one item of a batch."""
 
     code: str
@@ -294,7 +294,7 @@ class BatchResult(TypedDict):
 
     status: int
     job_id: NotRequired[str]
-    error: NotRequired[Refused]
+    error: NotRequired[ItemError]
 
 
 class BatchResults(TypedDict):

@@ -324,7 +324,7 @@ class AuditPage(TypedDict):
 State = Literal["healthy", "degraded", "unhealthy", "skipped"]
 
 
-class Check(TypedDict):
+class CheckReport(TypedDict):
     """The result of a health check."""
 
     status: State
@@ -336,7 +336,7 @@ class Check(TypedDict):
     details: dict[str, Json]
 
 
-class NamedCheck(Check):
+class NamedCheck(CheckReport):
     """The result of one health check, by name."""
 
     check: str
@@ -352,13 +352,13 @@ class Category(TypedDict):
     skipped: NotRequired[int]
 
 
-class Health(TypedDict):
+class HealthReport(TypedDict):
     """The results of all health checks; the state is that of the worst required check."""
 
     status: State
     duration_ms: float
     summary: dict[str, Category]
-    checks: dict[str, Check]
+    checks: dict[str, CheckReport]
 
 
 class Alive(TypedDict):
@@ -383,7 +383,7 @@ class HandlerName(TypedDict):
     workers: int
 
 
-class Handlers(TypedDict):
+class HandlerList(TypedDict):
     """The handlers of live workers."""
 
     handlers: list[HandlerName]

@@ -41,7 +41,7 @@ class FanOutResult:
     is_full: bool = False
 
 
-class Target(NamedTuple):
+class DeliveryTarget(NamedTuple):
     """A receiver of an event."""
 
     destination: str
@@ -93,7 +93,7 @@ def _deliveries(event: OutboxEvent, subscriptions: Iterable[Subscription]) -> It
 
 
 def _delivery_or_dead_letter(
-    event: OutboxEvent, destination: str, find: Callable[..., Target | None], *arguments: object
+    event: OutboxEvent, destination: str, find: Callable[..., DeliveryTarget | None], *arguments: object
 ) -> list[NewDelivery]:
     try:
         target = find(*arguments)
@@ -110,7 +110,7 @@ def _reason(error: Exception) -> str:
     return f"cannot be rendered: {kind}{error}"[:SHOWN_CHARACTERS]
 
 
-def _callback_target(event: OutboxEvent) -> Target | None:
+def _callback_target(event: OutboxEvent) -> DeliveryTarget | None:
     callback = None if event.callback is None else orjson.loads(event.callback)
     if callback is None:
         return None
@@ -122,10 +122,10 @@ def _callback_target(event: OutboxEvent) -> Target | None:
     if not _matches(types, event.type):
         return None
     style = callback.get("style") or CLOUDEVENTS
-    return Target(CALLBACK, callback["url"], style, callback.get("secret") or None, headers)
+    return DeliveryTarget(CALLBACK, callback["url"], style, callback.get("secret") or None, headers)
 
 
-def _subscription_target(event: OutboxEvent, subscription: Subscription) -> Target | None:
+def _subscription_target(event: OutboxEvent, subscription: Subscription) -> DeliveryTarget | None:
     is_of_workflow = subscription.workflow_id is None or subscription.workflow_id == event.workflow_id
     if (
         subscription.tenant_id != event.tenant_id
@@ -133,7 +133,7 @@ def _subscription_target(event: OutboxEvent, subscription: Subscription) -> Targ
         or not _matches(subscription.types, event.type)
     ):
         return None
-    return Target(
+    return DeliveryTarget(
         subscription.subscription_id,
         subscription.url,
         subscription.style,
@@ -146,7 +146,7 @@ def _matches(types: list[str], kind: str) -> bool:
     return not types or kind in {full_type(name) for name in types}
 
 
-def _delivery(event: OutboxEvent, target: Target) -> NewDelivery:
+def _delivery(event: OutboxEvent, target: DeliveryTarget) -> NewDelivery:
     delivery_id = new_id()
     hop = hops_of(None if event.labels is None else orjson.loads(event.labels)) + 1
     headers = {**target.headers, HOP: str(hop)}

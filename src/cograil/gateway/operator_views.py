@@ -157,7 +157,8 @@ async def _find(call: GatewayCall, tx: Transaction, job_id: str) -> tuple[View, 
     record = await job_queries.find_job(tx, job_id, call.caller.tenant) if job_id == job_id.lower() else None
     if record is None:
         raise UNKNOWN_JOB
-    return record[0], await call.context.catalog.get(tx, record[1])
+    job, definition_id = record
+    return job, await call.context.catalog.get(tx, definition_id)
 
 
 async def _job_view(

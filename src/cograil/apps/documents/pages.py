@@ -169,7 +169,7 @@ add_actions(
             _decided(one.action),
             one.question,
             one.done,
-            is_grave=one.action == DISCARD,
+            is_destructive=one.action == DISCARD,
         )
         for one in DECISIONS
     ),

@@ -9,7 +9,7 @@ from cograil.client.errors import refuse_problem
 from cograil.client.models import (
     AuditPage,
     FailureMetrics,
-    Health,
+    HealthReport,
     Json,
     NamedCheck,
     NodeMetrics,
@@ -112,9 +112,9 @@ class MonitoringApi(Transport):
 
     # -- health ---------------------------------------------------------------------------------------
 
-    async def health(self) -> Health:
+    async def health(self) -> HealthReport:
         """Return the results of all health checks. An unhealthy instance does not raise an error."""
-        health: Health = await self._get_report("/health")
+        health: HealthReport = await self._get_report("/health")
         return health
 
     async def check(self, name: str) -> NamedCheck:

@@ -12,7 +12,7 @@ from cograil.client.errors import refuse_problem
 from cograil.client.models import (
     AuditPage,
     FailureMetrics,
-    Health,
+    HealthReport,
     Json,
     NamedCheck,
     NodeMetrics,
@@ -115,9 +115,9 @@ class MonitoringApi(Transport):
 
     # -- health ---------------------------------------------------------------------------------------
 
-    def health(self) -> Health:
+    def health(self) -> HealthReport:
         """Return the results of all health checks. An unhealthy instance does not raise an error."""
-        health: Health = self._get_report("/health")
+        health: HealthReport = self._get_report("/health")
         return health
 
     def check(self, name: str) -> NamedCheck:

@@ -54,7 +54,7 @@ class HandlerNotFound(NotFound):
     "/test/handlers",
     "operator",
     responses={200: "the handlers of live workers"},
-    response_model=monitoring_schemas.Handlers,
+    response_model=monitoring_schemas.HandlerList,
 )
 async def list_handlers(call: Call) -> Response:
     """List the handlers of live workers; 403 unless COGRAIL_TESTING is on."""

@@ -89,7 +89,7 @@ def check(
     "viewer",
     allows_stale_auth=True,
     responses={200: "healthy", 206: "degraded", 503: "unhealthy"},
-    response_model=monitoring_schemas.Health,
+    response_model=monitoring_schemas.HealthReport,
     error_models=(503,),
 )
 async def show_health(call: Call) -> Response:

@@ -44,7 +44,7 @@ class ScheduleBody(Body):
         return Plan(input=self.input_params, **fields)
 
 
-class ScheduleChange(Body):
+class SchedulePatch(Body):
     """A partial change; omitted fields keep their values."""
 
     workflow_id: WorkflowName = ""
@@ -151,7 +151,7 @@ async def change_schedule(call: Call) -> Response:
 @schedules.patch(
     "/schedules/{schedule}",
     "operator",
-    body=ScheduleChange,
+    body=SchedulePatch,
     responses={
         200: "the schedule as it is now",
         404: "no such schedule, or no such workflow",

@@ -44,7 +44,7 @@ def check_tenant(headers: Headers) -> None:
     """Raise Refusal for a header that names a tenant: only the key decides the tenant."""
     for name in TENANT_HEADERS:
         if name in headers:
-            raise Refusal(422, "unknown_field", f"there is no header {name}: the tenant is that of the key")
+            raise Refusal(422, "unknown_field", f"unknown header {name}: the tenant is that of the key")
 
 
 def check_hops(headers: Headers) -> None:

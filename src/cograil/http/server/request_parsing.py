@@ -143,7 +143,7 @@ def read_query(raw: bytes, model: type[B]) -> B:
         name = _short(str(first["loc"][0])) if first["loc"] else "a parameter"
         if first["type"] == "extra_forbidden":
             code = "unknown_field" if first["loc"][0] in TENANT else "unknown_parameter"
-            raise Refusal(422, code, f"there is no parameter {name}") from None
+            raise Refusal(422, code, f"unknown parameter {name}") from None
         raise Refusal(422, "invalid_parameter", f"{name}: {first['msg']}") from None
 
 
@@ -191,7 +191,7 @@ def _code(kind: str, value: Any) -> str:
 
 def _message(detail: Mapping[str, Any], model: type[BaseModel], hints: Suggestions) -> str:
     if detail["type"] == "extra_forbidden":
-        return f"there is no field {_short(str(detail['loc'][-1]))}{_suggestion(detail['loc'], model, hints)}"
+        return f"unknown field {_short(str(detail['loc'][-1]))}{_suggestion(detail['loc'], model, hints)}"
     if detail["type"] == "missing":
         return f"{_short(str(detail['loc'][-1]))} is missing"
     message: str = detail["msg"].removeprefix("Value error, ")
