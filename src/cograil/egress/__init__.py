@@ -5,7 +5,7 @@ rebinding), so `open_request` connects to the checked address and verifies the p
 name appears only in the Host header and in TLS, where the certificate must match it. Redirects are not
 followed; only downloads follow them, one by one, through the same guard.
 
-Workflows (`runners/http_handler.py`), files (`containers/artifact_transfer.py`) and callbacks
+Workflows (`runners/http_handler.py`), files (`apps/containers/runtime/artifact_transfer.py`) and callbacks
 (`delivery/relay.py`) use this package; no other module has an HTTP client.
 """
 

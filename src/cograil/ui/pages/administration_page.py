@@ -61,7 +61,7 @@ async def show_settings(request: PageRequest) -> Response:
         (part, list(settings))
         for part, settings in groupby(listed, key=lambda setting: _part(setting["name"]))
     ]
-    return page(request, "settings.html", parts=parts, asked=request.query)
+    return page(request, "settings.html", parts=parts, filters=request.query)
 
 
 def _part(name: str) -> str:

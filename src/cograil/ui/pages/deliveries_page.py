@@ -64,7 +64,7 @@ async def _listed(
         status=422 if problems else 200,
         deliveries=deliveries,
         subscriptions=subscriptions,
-        asked=filters,
+        filters=filters,
         states=STATES,
         older=older_of(request, place, filters.model_dump(), bound),
         created=created,

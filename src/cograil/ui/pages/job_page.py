@@ -195,7 +195,7 @@ async def show_timeline(request: PageRequest) -> Response:
         events=[event for event in events if query.matches(event)][-MAX_EVENTS:],
         most=MAX_EVENTS,
         types=sorted({event["event_type"] for event in events}),
-        asked=query,
+        filters=query,
         is_over=board.finished_at is not None,
     )
 

@@ -68,7 +68,7 @@ async def show_logs(request: PageRequest) -> Response:
         job=job,
         workflow=workflow,
         lines=in_order(log_page.lines),
-        asked=query,
+        filters=query,
         levels=LEVELS,
         query=query.parameters(),
         older=None if log_page.next is None else query.parameters(before=str(log_page.next)),

@@ -138,7 +138,7 @@ async def _shown(
         workflows=sorted({workflow["workflow_id"] for workflow in workflows}),
         form=form or _as_form(schedule),
         wrong=wrong,
-        asked=backfill,
+        backfill_range=backfill,
         preview=preview,
         problems=problems,
     )
