@@ -116,6 +116,6 @@ async def open_gateway(api: Api, dsn: str) -> AsyncIterator[int]:
 
     listening = bind("127.0.0.1", 0)
     async with opened(settings_, find, approve) as startup:
-        assert await startup._look(), startup.checks
+        assert await startup._check_all(), startup.checks
         async with serving(application(startup), listening):
             yield listening.getsockname()[1]

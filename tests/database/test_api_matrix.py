@@ -67,8 +67,8 @@ def body_of(endpoint: Endpoint, things: dict[str, str]) -> dict[str, Any] | None
         "BackfillBody": {"first": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"},
         "NewSubscription": {"url": "https://globex.example/hook"},
         "Rotation": {},
-        "WithReason": {},
-        "Again": {},
+        "ReasonBody": {},
+        "RetryBody": {},
         "Body": {},
         "HandlerTest": {},
     }
