@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from cograil.http.routes.job_routes import NewJob
+from cograil.http.routes.job_routes import NewJobBody
 from cograil.http.server.application import application
 from cograil.http.server.dispatcher import Call
 from cograil.http.server.port import bind, serving
@@ -27,7 +27,7 @@ from cograil.settings import Settings
 bare = Router("bare")
 
 
-@bare.post("/jobs", "submitter", body=NewJob, responses={202: "what was given"})
+@bare.post("/jobs", "submitter", body=NewJobBody, responses={202: "what was given"})
 async def answer_at_once(call: Call) -> Response:
     """Answer with what was given."""
     return Response(call.body.model_dump_json(), 202, media_type="application/json")
@@ -35,7 +35,7 @@ async def answer_at_once(call: Call) -> Response:
 
 async def submit(request: Request) -> Response:
     """Read the body with the API's model, and answer with it."""
-    job = NewJob.model_validate_json(await request.body())
+    job = NewJobBody.model_validate_json(await request.body())
     return Response(job.model_dump_json(), 202, media_type="application/json")
 
 

@@ -81,7 +81,7 @@ def test_a_gateway_starts_before_the_database_and_opens_when_all_is_there(
     with cograil(directory, "gateway", "--port", str(port)):
         until(lambda: answers(f"{caller.url}/livez"))
         assert (caller.get("/livez").status_code, caller.get("/livez").json()) == (200, {"alive": True})
-        until(lambda: "not looked at yet" not in caller.get("/readyz").text)
+        until(lambda: "not checked yet" not in caller.get("/readyz").text)
         answer = caller.get("/readyz")
         assert (answer.status_code, answer.json()["ready"]) == (503, False)
         assert answer.json()["details"].keys() == {"env_vars", "database", "orchestrator"}

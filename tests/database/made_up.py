@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 
-from cograil.gateway.gateway_readiness import Place, application, opened
+from cograil.gateway.gateway_readiness import UpstreamUrls, application, opened
 from cograil.http.server.port import bind, serving
 from cograil.settings import GatewaySettings
 
@@ -108,14 +108,14 @@ async def open_gateway(api: Api, dsn: str) -> AsyncIterator[int]:
     url = f"http://127.0.0.1:{api.port}"
     settings_ = api.lab.settings.model_copy(update={"gateway": GatewaySettings(worker_url=url)})
 
-    async def find() -> Place:
-        return Place(dsn, url)
+    async def find() -> UpstreamUrls:
+        return UpstreamUrls(dsn, url)
 
     async def approve(_: Any) -> None:
         return None
 
     listening = bind("127.0.0.1", 0)
     async with opened(settings_, find, approve) as startup:
-        assert await startup._look(), startup.checks
+        assert await startup._check_all(), startup.checks
         async with serving(application(startup), listening):
             yield listening.getsockname()[1]

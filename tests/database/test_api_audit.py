@@ -9,7 +9,7 @@ import pytest
 from doors import Api
 from matrices import UNKNOWN
 
-from cograil.delivery.outbox_fan_out import spread
+from cograil.delivery.outbox_fan_out import fan_out
 from cograil.http.server.application import ROUTERS
 
 V1 = "/api/v1"
@@ -115,7 +115,7 @@ async def _subscriptions(api: Api, clerk: Clerk) -> None:
         await clerk.ask(f"POST {V1}/subscriptions/{{subscription_id}}/{deed}", subscription_id=name)
     await clerk.job()
     async with api.lab.db.transaction("test") as tx:
-        assert (await spread(tx, 10)).deliveries
+        assert (await fan_out(tx, 10)).deliveries
     await api.lab.rows("update cograil.deliveries set state = 'dead', ended_at = now()")
     ((delivery,), *_) = await api.lab.rows("select id::text from cograil.deliveries")
     await clerk.ask(f"POST {V1}/deliveries/{{delivery_id}}/resend", delivery_id=delivery)

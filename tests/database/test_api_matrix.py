@@ -17,7 +17,7 @@ from doors import Api
 from matrices import NOBODYS, Reply, asked, filled, plain
 from streams import listening, socket_to
 
-from cograil.delivery.outbox_fan_out import spread
+from cograil.delivery.outbox_fan_out import fan_out
 from cograil.http.server.application import ROUTERS
 from cograil.http.server.openapi import PROBES
 from cograil.http.server.routing import SOCKET, Endpoint
@@ -51,25 +51,25 @@ def body_of(endpoint: Endpoint, things: dict[str, str]) -> dict[str, Any] | None
     task = {"task_id": things["task_id"], "fence": 1}
     job = {"workflow_id": things["workflow_id"]}
     bodies: dict[str, dict[str, Any]] = {
-        "NewJob": job,
+        "NewJobBody": job,
         "NewJobs": {"jobs": [job]},
-        "NewRequest": job | {"submitted_by": "me", "request_id": str(uuid4())},
-        "Source": {"source": HELLO},
+        "GatewaySubmission": job | {"submitted_by": "me", "request_id": str(uuid4())},
+        "WorkflowSource": {"source": HELLO},
         "Signal": {"name": "approve"},
         "Claim": {"worker_id": "globex-worker", "max": 100},
         "HeartbeatBody": {"fence": 1},
         "TaskResult": task | {"status": "completed", "output": {}},
         "TaskProgress": task | {"progress_percent": 50},
         "Checkpoint": task,
-        "Resumption": {},
         "NewSchedule": job | {"name": "nightly", "cron": "0 0 * * *"},
-        "Calendar": job | {"cron": "0 0 * * *"},
-        "CalendarChange": job,
-        "Range": {"first": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"},
+        "ScheduleBody": job | {"cron": "0 0 * * *"},
+        "SchedulePatch": job,
+        "BackfillBody": {"first": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"},
         "NewSubscription": {"url": "https://globex.example/hook"},
         "Rotation": {},
-        "WithReason": {},
-        "Again": {},
+        "Resumption": {},
+        "ReasonBody": {},
+        "RetryBody": {},
         "Body": {},
         "HandlerTest": {},
     }
@@ -136,7 +136,7 @@ async def settled(api: Api) -> Tenant:
     given = {"workflow_id": "acme_only", "correlation_id": "acme-order", "labels": {"of": "acme-label"}}
     job_id = (await api.post("/api/v1/jobs", given, key=key)).body["job_id"]
     async with api.lab.db.transaction("test") as tx:
-        assert (await spread(tx, 10)).deliveries
+        assert (await fan_out(tx, 10)).deliveries
     claimed = await api.post("/api/v1/tasks/claim", {"worker_id": "acme-worker"}, key=key)
     await api.post("/api/v1/queues/acme_queue/pause", {"reason": "acme-reason"}, key=key)
     deliveries = (await api.get("/api/v1/deliveries", key=key)).body["deliveries"]

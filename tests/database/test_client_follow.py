@@ -1,4 +1,4 @@
-"""Following events with the client: whatever breaks in between, each event comes once and in its order."""
+"""StreamReader events with the client: whatever breaks in between, each event comes once and in its order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from doors import Api
 
 from cograil.client import ApiError, AsyncClient, Client, Unreachable, sse
-from cograil.client.sse import Following
+from cograil.client.sse import StreamReader
 from cograil.http.streams import event_subscribers
 
 HELLO = "workflow_id: hello\nnodes: {a: {handler: echo}, b: {handler: echo, depends_on: [a]}}"
@@ -141,15 +141,15 @@ STREAM = (
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 def test_events_are_read_in_whatever_pieces_they_come(size: int) -> None:
-    following = Following(None, 1.0)
+    following = StreamReader(None, 1.0)
     pieces = [STREAM[at : at + size] for at in range(0, len(STREAM), size)]
     found = [event for piece in pieces for event in following.take(piece)]
     assert found == [EVENT | {"place": "8"}]
-    assert following.begin()["last-event-id"] == "8"  # the one that broke off was never heard
+    assert following.start()["last-event-id"] == "8"  # the one that broke off was never heard
 
 
 def test_the_end_of_a_job_is_the_end_and_that_of_a_server_is_not() -> None:
-    following = Following("3", 1.0)
+    following = StreamReader("3", 1.0)
     following.take(b'event: end\nid: 3\ndata: {"reason":"shutdown"}\n\n')
     assert not following.is_over
     following.take(b'event: end\nid: 3\ndata: {"reason":"job_over"}\n\n')
@@ -159,7 +159,7 @@ def test_the_end_of_a_job_is_the_end_and_that_of_a_server_is_not() -> None:
 def test_pauses_grow_and_begin_anew_once_something_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse.random, "uniform", lambda low, high: high)
     monkeypatch.setattr(sse, "FIRST_PAUSE", 1.0)
-    following = Following(None, 1e9, _pause=1.0)
+    following = StreamReader(None, 1e9, _pause=1.0)
     assert [following.pause(Unreachable("x")) for _ in range(5)] == [1.0, 2.0, 4.0, 5.0, 5.0]
     following.take(b": ping\n\n")
     assert following.pause(Unreachable("x")) == 1.0

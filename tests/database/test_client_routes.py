@@ -20,7 +20,7 @@ from lab import quick_settings
 from receivers import HERE
 
 from cograil.client import ApiError, AsyncClient, Client
-from cograil.delivery.outbox_fan_out import spread
+from cograil.delivery.outbox_fan_out import fan_out
 from cograil.settings import Settings
 
 HELLO = "workflow_id: hello\nnodes: {greet: {handler: hello_world}}"
@@ -194,7 +194,7 @@ async def tell(cograil: Any, api: Api) -> None:
     assert (await cograil.enable_subscription(name))["disabled_at"] is None
     job_id = (await cograil.submit("hello"))["job_id"]
     async with api.lab.db.transaction("test") as tx:
-        assert (await spread(tx, 10)).deliveries == 1
+        assert (await fan_out(tx, 10)).deliveries == 1
     (delivery,) = (await cograil.deliveries(job_id=job_id))["deliveries"]
     with pytest.raises(ApiError, match="still on its way"):
         await cograil.resend(delivery["delivery_id"])

@@ -12,7 +12,7 @@ from psycopg import AsyncRawCursor
 from receivers import relay_settings
 
 from cograil.definitions import read_workflow
-from cograil.delivery.outbox_fan_out import Spread, spread
+from cograil.delivery.outbox_fan_out import FanOutResult, fan_out
 from cograil.settings import Settings
 from cograil.store import outbox_queries as store
 from cograil.store.outbox_queries import LaneRoom, Room, TenantRoom
@@ -71,7 +71,7 @@ async def claim(lab: Lab, room: Room) -> list[store.Claimed]:
 async def test_a_relay_that_lost_its_claim_records_in_vain(lab: Lab) -> None:
     await lab.submit(HELLO, callback={"url": "http://127.0.0.1:9/", "events": ["job.created"]})
     async with lab.db.transaction("test") as tx:
-        assert (await spread(tx, 1)).deliveries == 1
+        assert (await fan_out(tx, 1)).deliveries == 1
     async with lab.db.single("test") as tx:
         (first,) = await store.claim_deliveries(tx, PLENTY, 0.0)
         (second,) = await store.claim_deliveries(tx, PLENTY, 60.0)
@@ -88,11 +88,11 @@ async def test_one_at_a_time_spreads(lab: Lab) -> None:
     """Else a later event of a job could become a delivery before an earlier one."""
     await lab.submit(HELLO, callback={"url": "http://127.0.0.1:9/"})
     async with lab.db.transaction("test") as first:
-        assert (await spread(first, 1, limit=1)).deliveries == 1
+        assert (await fan_out(first, 1, limit=1)).deliveries == 1
         async with lab.db.transaction("test") as second:
-            assert await spread(second, 1) == Spread()
+            assert await fan_out(second, 1) == FanOutResult()
     async with lab.db.transaction("test") as tx:
-        assert (await spread(tx, 1)).deliveries == 1
+        assert (await fan_out(tx, 1)).deliveries == 1
     await lab.rows("delete from cograil.deliveries")
 
 

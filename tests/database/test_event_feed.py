@@ -131,11 +131,11 @@ async def take(live: EventSubscribers, place: FeedCursor, count: int) -> Seen:
     seen: Seen = []
     with live.listen("default") as ear:
         while len(seen) < count:
-            ear.bell.clear()
+            ear.wakeup.clear()
             found, reached = await live.next_of("default", place)
             seen += [(event["job_id"], event["seq"]) for _, event in found]
             if reached == place:
-                await ear.bell.wait()
+                await ear.wakeup.wait()
             place = reached
     return seen
 
@@ -153,10 +153,10 @@ async def test_many_listeners_hear_the_same_from_one_look(lab: Lab, live: EventS
 async def test_whoever_joins_does_not_move_the_others_on(lab: Lab, live: EventSubscribers) -> None:
     """They would not be told of what lies between."""
     await live.now("default")
-    before = live._feeds["default"].place
+    before = live._feeds["default"].snapshot
     await lab.submit(WORK)
     assert (await live.now("default")).since != before
-    assert live._feeds["default"].place == before
+    assert live._feeds["default"].snapshot == before
 
 
 async def test_whoever_is_far_behind_reads_for_himself(
@@ -186,7 +186,7 @@ async def test_nothing_is_asked_while_nobody_listens(lab: Lab, live: EventSubscr
 async def test_a_database_that_is_away_is_no_end(
     lab: Lab, live: EventSubscribers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_module, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(feed_module, "POLL_SECONDS", 0.05)
     begun = await live.now("default")
     with live.listen("default"):
         ear = asyncio.create_task(take(live, begun, 4))
@@ -207,7 +207,7 @@ async def test_there_is_a_bound_to_those_who_listen(
 ) -> None:
     monkeypatch.setattr(feed_module, "MAX_STREAMS", 1)
     with live.listen("default"), pytest.raises(Refusal, match="too_many_streams"):
-        live.refuse_more()
+        live.check_capacity()
     live.end()
     with pytest.raises(Refusal, match="503"):
-        live.refuse_more()
+        live.check_capacity()

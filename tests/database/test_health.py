@@ -54,7 +54,7 @@ async def test_without_an_orchestrator_it_is_unhealthy(api: Api) -> None:
     async with api.lab.worker():
         answer = await api.get("/health")
     assert (answer.status, answer.body["status"]) == (503, "unhealthy")
-    assert answer.body["checks"]["orchestrators"]["message"] == "there is no orchestrator"
+    assert answer.body["checks"]["orchestrators"]["message"] == "no orchestrator is alive"
 
 
 async def test_a_task_that_nobody_can_run_is_told(api: Api) -> None:
@@ -91,7 +91,7 @@ async def test_after_a_tier_that_failed_nothing_more_is_asked(
     async def fail(call: Call) -> CheckResult:
         raise OSError("postgresql://user:secret@host")
 
-    instead(monkeypatch, "database", look=fail)
+    instead(monkeypatch, "database", run=fail)
     answer = await api.get("/health")
     assert answer.status == 503
     assert b"secret" not in answer.raw
@@ -106,7 +106,7 @@ async def test_a_check_that_hangs_is_unhealthy_in_time(api: Api, monkeypatch: py
         raise AssertionError
 
     monkeypatch.setattr(health_routes, "CHECK_SECONDS", 0.05)
-    instead(monkeypatch, "workers", look=hang)
+    instead(monkeypatch, "workers", run=hang)
     answer = await api.get("/health/workers")
     assert (answer.status, answer.body["message"]) == (503, "no answer within 0.05 s")
 
@@ -118,7 +118,7 @@ async def test_the_checks_of_a_tier_run_side_by_side(api: Api, monkeypatch: pyte
         await met.wait()
         return CheckResult("healthy")
 
-    checks = [replace(one, look=meet) if one.name in ("process", "config") else one for one in CHECKS]
+    checks = [replace(one, run=meet) if one.name in ("process", "config") else one for one in CHECKS]
     monkeypatch.setattr(health_routes, "CHECKS", checks)
     monkeypatch.setattr(health_routes, "CHECK_SECONDS", 5)
     async with api.lab.running():

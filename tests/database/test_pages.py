@@ -196,7 +196,7 @@ async def test_a_form_that_is_sent_twice_makes_one_job(browser: Browser, lab: La
     assert len({answer.headers["location"] for answer in answers}) == 1
     assert await lab.rows("select count(*) from cograil.jobs") == [(1,)]
     wrong = await browser.post("/ui/submit", form | {"once": "another", "json": "[1"})
-    assert (wrong.status, b"this is no JSON" in wrong.raw) == (422, True)
+    assert (wrong.status, b"this is not valid JSON" in wrong.raw) == (422, True)
 
 
 async def test_a_field_that_does_not_fit_the_workflow_is_marked(browser: Browser, lab: Lab) -> None:

@@ -113,7 +113,7 @@ async def test_a_retry_never_ends_in_a_dead_end(browser: Browser, lab: Lab) -> N
     }
     wrong = await browser.post(f"/ui/jobs/{job_id}/retry", fields | {"from_node": "charge"})
     assert wrong.status == 422
-    assert b"a retry can change this input and not remove it" in wrong.raw
+    assert b"a retry can change this input but not remove it" in wrong.raw
     late = await browser.post(f"/ui/jobs/{job_id}/retry", fields | {"json": '{"order": 7, "to": "mars"}'})
     assert late.status == 409
     assert b'name="from_node"' in late.raw  # the form is still there

@@ -191,7 +191,7 @@ async def test_a_receiver_that_never_answers_costs_one_timeout_and_harms_nobody_
 
 
 async def failed_once(lab: Lab) -> bool:
-    query = "select count(*) from cograil.deliveries where last_error like 'no whole answer within%%'"
+    query = "select count(*) from cograil.deliveries where last_error like 'no complete response within%%'"
     return (await lab.rows(query))[0][0] > 0
 
 

@@ -223,7 +223,7 @@ async def test_a_callback_that_may_not_be_fails_the_job_and_hears_nothing(lab: L
     )
     assert unwanted.requests == []
     assert await lab.rows("select count(*) from cograil.deliveries where destination = 'callback'") == [(0,)]
-    with pytest.raises(InvalidInput, match="no public address"):
+    with pytest.raises(InvalidInput, match="not a public address"):
         await lab.retry(job_id)
 
 

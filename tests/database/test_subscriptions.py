@@ -9,7 +9,7 @@ import pytest
 from lab import Lab
 from receivers import Receiver, Request, answer, receiving, relay_settings, relaying, script_of
 
-from cograil.delivery.outbox_fan_out import spread
+from cograil.delivery.outbox_fan_out import fan_out
 from cograil.errors import InvalidInput, SubscriptionNotFound
 from cograil.model.ids import new_id
 from cograil.settings import Settings
@@ -204,7 +204,7 @@ async def test_a_subscription_that_is_removed_while_it_is_spread_to_leaves_nothi
             await outbox.unsubscribe(tx, "default", made["subscription_id"])
 
     async with lab.db.transaction("test") as tx:
-        assert (await spread(tx, 1)).deliveries == 1
+        assert (await fan_out(tx, 1)).deliveries == 1
         removing = asyncio.create_task(remove())
         done, _ = await asyncio.wait({removing}, timeout=0.2)
         assert not done, "it waits for the spread"

@@ -11,7 +11,7 @@ from cograil.definitions import read_workflow
 from cograil.definitions.inputs_section import unknown_inputs
 from cograil.definitions.suggestions import Suggestions
 from cograil.errors import InvalidInput, InvalidWorkflow
-from cograil.http.routes.job_routes import NewJob
+from cograil.http.routes.job_routes import NewJobBody
 from cograil.http.server.request_parsing import as_model
 
 NAMES = [f"parameter_number_{index}" for index in range(300)]
@@ -63,5 +63,5 @@ def test_a_body_with_many_unknown_fields_is_compared_with_few_names(comparisons:
     hints = Suggestions()
     for _ in range(1_000):
         with pytest.raises(InvalidInput):
-            as_model({"workflow_id": "w"} | {f"priorty{index}": 1 for index in range(60)}, NewJob, hints)
+            as_model({"workflow_id": "w"} | {f"priorty{index}": 1 for index in range(60)}, NewJobBody, hints)
     assert comparisons.count <= MAX_COMPARISONS

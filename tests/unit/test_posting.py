@@ -14,7 +14,7 @@ from http_sites import Names, Open, Site
 from test_outbound import certificate
 
 from cograil.delivery.circuit_breaker import FAILURES, MAX_KNOWN, OPEN_SECONDS, Breakers
-from cograil.delivery.http_delivery import BACKOFF, DeliveryResponse, judge, post
+from cograil.delivery.http_delivery import BACKOFF, AttemptResponse, judge, post
 from cograil.delivery.signatures import standard_signature
 from cograil.egress import Destination, Headers, KeptConnections, PublicOnly
 from cograil.settings import OutboundSettings, RelaySettings
@@ -31,7 +31,7 @@ def claimed(url: str, tries: int = 1, age: float = 0.0, style: str = "cloudevent
 
 async def sent(
     url: str, guard: Any, connections: KeptConnections | None = None, seconds: float = 2.0
-) -> DeliveryResponse:
+) -> AttemptResponse:
     connections = connections or KeptConnections(4)
     try:
         return await post(claimed(url), guard, connections, seconds)
@@ -129,7 +129,7 @@ async def test_an_answer_of_one_byte_now_and_then_is_given_up(open_site: Open) -
     site = await open_site()
     site.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nx"
     answer = await sent(f"{site.url}/", PublicOnly(ONLY_ONE), seconds=0.3)
-    assert answer.error == "no whole answer within 0.3 s"
+    assert answer.error == "no complete response within 0.3 s"
 
 
 async def test_endless_hundreds_are_given_up(open_site: Open) -> None:
@@ -145,7 +145,7 @@ async def test_endless_hundreds_are_given_up(open_site: Open) -> None:
 def test_the_pauses_grow_to_days_and_then_it_is_dead() -> None:
     age, tries, pauses = 0.0, 1, []
     while (
-        tried := judge(claimed("x", tries, age), DeliveryResponse(500), RELAY, lambda: 0.5)
+        tried := judge(claimed("x", tries, age), AttemptResponse(500), RELAY, lambda: 0.5)
     ).state == "pending":
         pauses.append(tried.wait)
         age, tries = age + tried.wait, tries + 1
@@ -156,13 +156,13 @@ def test_the_pauses_grow_to_days_and_then_it_is_dead() -> None:
 
 
 def test_pauses_are_spread_by_a_fifth() -> None:
-    waits = [judge(claimed("x"), DeliveryResponse(500), RELAY, lambda d=d: d).wait for d in (0.0, 1.0)]  # type: ignore[misc]
+    waits = [judge(claimed("x"), AttemptResponse(500), RELAY, lambda d=d: d).wait for d in (0.0, 1.0)]  # type: ignore[misc]
     assert waits == pytest.approx([4.0, 6.0])
 
 
 @pytest.mark.parametrize(("asked", "least"), [(60.0, 60.0), (None, 4.0), (0.0, 4.0)])
 def test_what_the_receiver_asks_for_is_the_least(asked: float | None, least: float) -> None:
-    tried = judge(claimed("x"), DeliveryResponse(429, "later", asked), RELAY, lambda: 0.0)
+    tried = judge(claimed("x"), AttemptResponse(429, "later", asked), RELAY, lambda: 0.0)
     assert tried.wait == pytest.approx(least)
 
 
@@ -176,13 +176,13 @@ async def test_what_the_receiver_asks_for_is_bounded(site: Site, said: str, wait
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 def test_a_refusal_is_final_in_one_style_only(status: int) -> None:
-    assert judge(claimed("x"), DeliveryResponse(status), RELAY).state == "pending"
-    assert judge(claimed("x", style="orchestrator"), DeliveryResponse(status), RELAY).state == "dead"
+    assert judge(claimed("x"), AttemptResponse(status), RELAY).state == "pending"
+    assert judge(claimed("x", style="orchestrator"), AttemptResponse(status), RELAY).state == "dead"
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503, 302])
 def test_what_may_pass_is_tried_again_in_every_style(status: int) -> None:
-    assert judge(claimed("x", style="orchestrator"), DeliveryResponse(status), RELAY).state == "pending"
+    assert judge(claimed("x", style="orchestrator"), AttemptResponse(status), RELAY).state == "pending"
 
 
 def test_the_signature_is_that_of_standard_webhooks() -> None:
@@ -200,31 +200,31 @@ def test_a_breaker_opens_lets_one_through_and_closes() -> None:
     now = [0.0]
     breakers = Breakers(lambda: now[0])
     for _ in range(FAILURES - 1):
-        breakers.note("a", is_well=False)
-    assert breakers.troubled() == {}
-    breakers.note("a", is_well=False)
-    assert (breakers.troubled(), breakers.next_look()) == ({"a": 0}, OPEN_SECONDS)
+        breakers.note("a", is_available=False)
+    assert breakers.limits() == {}
+    breakers.note("a", is_available=False)
+    assert (breakers.limits(), breakers.seconds_until_probe()) == ({"a": 0}, OPEN_SECONDS)
     now[0] = OPEN_SECONDS + 1
-    assert breakers.troubled() == {"a": 1}
-    breakers.note("a", is_well=False)
-    assert breakers.troubled() == {"a": 0}
+    assert breakers.limits() == {"a": 1}
+    breakers.note("a", is_available=False)
+    assert breakers.limits() == {"a": 0}
     now[0] += OPEN_SECONDS + 1
-    breakers.note("a", is_well=True)
-    assert (breakers.troubled(), breakers.next_look()) == ({}, None)
+    breakers.note("a", is_available=True)
+    assert (breakers.limits(), breakers.seconds_until_probe()) == ({}, None)
 
 
 def test_of_origins_that_never_answer_only_so_many_are_remembered() -> None:
     breakers = Breakers(lambda: 0.0)
     for number in range(2 * MAX_KNOWN):
         for _ in range(FAILURES):
-            breakers.note(f"https://{number}.example:443", is_well=False)
-        breakers.note("https://known.example:443", is_well=False)
-    assert len(breakers.troubled()) == MAX_KNOWN
+            breakers.note(f"https://{number}.example:443", is_available=False)
+        breakers.note("https://known.example:443", is_available=False)
+    assert len(breakers.limits()) == MAX_KNOWN
     assert breakers.is_open("https://known.example:443")
 
 
 def test_a_receiver_that_refuses_is_well() -> None:
-    assert DeliveryResponse(404).is_of_somebody_well
-    assert DeliveryResponse(None, "blocked", is_blocked=True).is_of_somebody_well
-    assert not DeliveryResponse(502).is_of_somebody_well
-    assert not DeliveryResponse(None, "no answer").is_of_somebody_well
+    assert AttemptResponse(404).is_receiver_available
+    assert AttemptResponse(None, "blocked", is_blocked=True).is_receiver_available
+    assert not AttemptResponse(502).is_receiver_available
+    assert not AttemptResponse(None, "no answer").is_receiver_available

@@ -8,29 +8,29 @@ from collections.abc import Mapping
 import pytest
 
 from cograil.delivery import origin_limits as module
-from cograil.delivery.origin_limits import AHEAD, MAX_HELD, UNPROVEN, Lanes
+from cograil.delivery.origin_limits import AHEAD, MAX_HELD, UNPROVEN, OriginLimits
 
 
-def proven(concurrency: int, per_origin: int, *origins: str) -> Lanes:
-    """Lanes to origins that have taken something."""
-    lanes = Lanes(concurrency, per_origin)
+def proven(concurrency: int, per_origin: int, *origins: str) -> OriginLimits:
+    """OriginLimits to origins that have taken something."""
+    lanes = OriginLimits(concurrency, per_origin)
     for origin in origins:
         lanes.note(origin, is_delivered=True)
     return lanes
 
 
-def free(lanes: Lanes, troubled: Mapping[str, int] | None = None) -> dict[str, int]:
+def free(lanes: OriginLimits, troubled: Mapping[str, int] | None = None) -> dict[str, int]:
     return {one.origin: one.free for one in lanes.room(troubled or {}).lanes}
 
 
-async def most_at_once(lanes: Lanes, *origins: str) -> int:
+async def most_at_once(lanes: OriginLimits, *origins: str) -> int:
     """How many of these were under way at the same time."""
     under_way, most = 0, 0
 
     async def go(origin: str) -> None:
         nonlocal under_way, most
-        async with lanes.turn(origin) as has_turn:
-            assert has_turn
+        async with lanes.slot(origin) as has_slot:
+            assert has_slot
             under_way += 1
             most = max(most, under_way)
             await asyncio.sleep(0)
@@ -47,49 +47,49 @@ async def test_so_many_are_under_way_to_one_origin_and_so_many_in_all() -> None:
 
 
 async def test_half_of_the_places_is_for_those_that_have_taken_something() -> None:
-    assert await most_at_once(Lanes(8, 3), *[f"new {number}" for number in range(20)]) == 4
+    assert await most_at_once(OriginLimits(8, 3), *[f"new {number}" for number in range(20)]) == 4
 
 
 def test_who_takes_what_it_gets_is_given_more_and_who_does_not_is_given_the_least() -> None:
-    lanes = Lanes(64, 2)
+    lanes = OriginLimits(64, 2)
     assert free(lanes) == {}
     for _ in range(100):
         lanes.note("a", is_delivered=True)
     assert free(lanes) == {"a": 2 * AHEAD}
-    lanes.hold("t", "a")
-    lanes.hold("t", "b")
+    lanes.add("t", "a")
+    lanes.add("t", "b")
     assert free(lanes) == {"a": 2 * AHEAD - 1, "b": UNPROVEN - 1}
     assert free(lanes, {"a": 0, "c": 1}) == {"a": 0, "b": UNPROVEN - 1, "c": 1}
     lanes.note("a", is_delivered=False)
     assert free(lanes)["a"] == UNPROVEN - 1
-    lanes.let_go("t", "a")
-    lanes.let_go("t", "b")
+    lanes.remove("t", "a")
+    lanes.remove("t", "b")
     assert free(lanes) == {}
 
 
 def test_no_more_is_claimed_than_can_be_held() -> None:
-    lanes = Lanes(2, 2)
+    lanes = OriginLimits(2, 2)
     for number in range(2 * MAX_HELD):
-        lanes.hold("t", f"origin {number}")
-    assert lanes.hands() == lanes.room({}).limit == 0
-    lanes.let_go("t", "origin 0")
-    assert lanes.hands() == lanes.room({}).limit == 1
+        lanes.add("t", f"origin {number}")
+    assert lanes.capacity() == lanes.room({}).limit == 0
+    lanes.remove("t", "origin 0")
+    assert lanes.capacity() == lanes.room({}).limit == 1
 
 
 def test_however_much_one_tenant_has_there_is_room_for_another() -> None:
-    lanes = Lanes(16, 4)
+    lanes = OriginLimits(16, 4)
     for number in range(1000):
         (mine,) = lanes.room({}).tenants or [None]
         if mine is not None and not mine.fresh:
             break
-        lanes.hold("greedy", f"silent {number}")
+        lanes.add("greedy", f"silent {number}")
     assert 0 < lanes.room({}).fresh <= lanes.room({}).most_fresh, "others may try their receivers"
     for origin in ("silent 0", "silent 1"):
         lanes.note(origin, is_delivered=True)
     while lanes.room({}).tenants[0].room:
-        lanes.hold("greedy", "silent 0")
+        lanes.add("greedy", "silent 0")
     assert lanes.room({}).room > 0
-    assert lanes.hands() >= MAX_HELD * 16 // 2
+    assert lanes.capacity() >= MAX_HELD * 16 // 2
 
 
 async def test_who_does_not_answer_soon_gives_its_place_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,12 +99,12 @@ async def test_who_does_not_answer_soon_gives_its_place_away(monkeypatch: pytest
     turns: list[tuple[str, bool]] = []
 
     async def go(origin: str) -> None:
-        lanes.hold("t", origin)
-        async with lanes.turn(origin) as has_turn:
-            turns.append((origin, has_turn))
-            if has_turn:
+        lanes.add("t", origin)
+        async with lanes.slot(origin) as has_slot:
+            turns.append((origin, has_slot))
+            if has_slot:
                 await end.wait()
-        lanes.let_go("t", origin)
+        lanes.remove("t", origin)
 
     stuck = [asyncio.create_task(go(origin)) for origin in ("a", "b", "a", "b")]
     async with asyncio.timeout(5):

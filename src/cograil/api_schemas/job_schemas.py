@@ -1,4 +1,4 @@
-"""What the API answers of jobs, workflows and tasks: once for its description, and once for its clients.
+"""The response types of jobs, workflows and tasks, for the OpenAPI document and for clients.
 
 The objects themselves are plain dictionaries. Times are texts in UTC. A client takes keys that are not named
 here, for there may be more of them tomorrow. `surveys` has the rest.
@@ -15,8 +15,8 @@ Json = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """How a text is written, for whoever describes it as JSON Schema."""
+class StringSchema:
+    """Adds a format or a pattern to the JSON Schema of a string."""
 
     format: str
 
@@ -24,7 +24,7 @@ class Written:
         return {**described(schema), "format": self.format}
 
 
-Moment = Annotated[str, Written("date-time")]
+Moment = Annotated[str, StringSchema("date-time")]
 JobStatus = Literal["pending", "running", "completed", "failed", "cancelled"]
 WaitingFor = Literal["approval", "timer", "retry", "start"]
 NodeStatus = Literal[
@@ -50,7 +50,7 @@ class Job(TypedDict):
     priority: int
     labels: dict[str, str]
     owner_id: str | None
-    owner_heartbeat_at: NotRequired[Moment | None]  # of one job; lists leave it out
+    owner_heartbeat_at: NotRequired[Moment | None]  # only of a single job
     retry_of: str | None
     not_before: Moment | None
     deadline: Moment | None
@@ -60,14 +60,14 @@ class Job(TypedDict):
 
 
 class JobPage(TypedDict):
-    """Some jobs, and where the next ones begin."""
+    """A page of jobs."""
 
     jobs: list[Job]
     next_cursor: str | None
 
 
 class Children(TypedDict):
-    """Those of a fan-out."""
+    """The children of a fan-out, by status."""
 
     total: int
     expanded: int
@@ -76,7 +76,7 @@ class Children(TypedDict):
 
 
 class NodeProgress(TypedDict):
-    """What a handler says of itself."""
+    """The progress that a handler reports."""
 
     current: float | None
     total: float | None
@@ -91,7 +91,7 @@ class ChildJob(TypedDict):
 
 
 class Node(TypedDict):
-    """A node of a job. `payload_omitted`: its input and output were too much for this list; ask for it alone."""
+    """A node of a job. `payload_omitted`: input and output are too large for this list; get the node alone."""
 
     node_id: str
     type: str
@@ -118,7 +118,7 @@ class Node(TypedDict):
 
 
 class JobWithNodes(TypedDict):
-    """A job seen from close by."""
+    """A job with its nodes."""
 
     job: Job
     nodes: list[Node]
@@ -126,14 +126,14 @@ class JobWithNodes(TypedDict):
 
 
 class NodesOfJob(TypedDict):
-    """The nodes of a job, in the order of its workflow."""
+    """The nodes of a job, in the order of the workflow."""
 
     job_id: str
     nodes: list[Node]
 
 
 class Event(TypedDict):
-    """Something that happened in a job; `event_id` is that of its job and its number there."""
+    """An event of a job; `event_id` consists of the job id and the event number."""
 
     event_id: str
     job_id: str
@@ -147,7 +147,7 @@ class Event(TypedDict):
 
 
 class EventPage(TypedDict):
-    """Some events of a job, and after which number the next ones are."""
+    """A page of events of a job."""
 
     job_id: str
     events: list[Event]
@@ -155,7 +155,7 @@ class EventPage(TypedDict):
 
 
 class LogLine(TypedDict):
-    """A line that a handler logged; `cursor` is its place among the lines of the job."""
+    """A log line of a handler; `cursor` is its position in the log of the job."""
 
     cursor: str
     node_id: str
@@ -167,15 +167,15 @@ class LogLine(TypedDict):
 
 
 class LogLines(TypedDict):
-    """Some log lines of a job, and after which one the next are."""
+    """A page of log lines of a job."""
 
     job_id: str
     logs: list[LogLine]
     next_cursor: str | None
 
 
-class Bar(TypedDict):
-    """When a node ran."""
+class TimelineBar(TypedDict):
+    """The time span of a node."""
 
     node_id: str
     status: NodeStatus
@@ -187,16 +187,16 @@ class Bar(TypedDict):
 
 
 class Timeline(TypedDict):
-    """When each node ran, and what happened."""
+    """The time spans of the nodes, and the events."""
 
     job_id: str
     status: JobStatus
-    bars: list[Bar]
+    bars: list[TimelineBar]
     events: list[Event]
 
 
 class NodeCounts(TypedDict):
-    """How many nodes are how far; dispatched counts as running, ready as pending."""
+    """The number of nodes by status; dispatched counts as running, ready as pending."""
 
     total: int
     completed: int
@@ -209,7 +209,7 @@ class NodeCounts(TypedDict):
 
 
 class ProgressOfTask(TypedDict):
-    """How far an attempt is."""
+    """The progress of an attempt."""
 
     node_id: str
     task_id: str | None
@@ -220,7 +220,7 @@ class ProgressOfTask(TypedDict):
 
 
 class JobProgress(TypedDict):
-    """How far a job is."""
+    """The progress of a job."""
 
     job_id: str
     status: JobStatus
@@ -230,7 +230,7 @@ class JobProgress(TypedDict):
 
 
 class ProgressOfNode(ProgressOfTask):
-    """How far a node is."""
+    """The progress of a node."""
 
     job_id: str
     status: NodeStatus
@@ -250,7 +250,7 @@ class Blocker(TypedDict):
 
 
 class Explanation(TypedDict):
-    """Why a job is not further along, the first reason first."""
+    """The reasons why a job waits, in order."""
 
     job_id: str
     status: JobStatus
@@ -258,7 +258,7 @@ class Explanation(TypedDict):
 
 
 class RetryPreview(TypedDict):
-    """What a retry would do."""
+    """The effect of a retry."""
 
     job_id: str
     is_in_place: bool
@@ -273,7 +273,7 @@ class RetryPreview(TypedDict):
 
 
 class Answered(TypedDict):
-    """What was decided, and the status of the job after it."""
+    """The decision of a signal, and the status of the job after it."""
 
     job_id: str
     node_id: str
@@ -281,8 +281,8 @@ class Answered(TypedDict):
     job_status: JobStatus
 
 
-class Refused(TypedDict):
-    """What is wrong with one of many."""
+class ItemError(TypedDict):
+    """The error of one item of a batch."""
 
     code: str
     detail: str
@@ -290,21 +290,21 @@ class Refused(TypedDict):
 
 
 class BatchResult(TypedDict):
-    """What became of one of many."""
+    """The result of one item of a batch."""
 
     status: int
     job_id: NotRequired[str]
-    error: NotRequired[Refused]
+    error: NotRequired[ItemError]
 
 
 class BatchResults(TypedDict):
-    """For each job, in order."""
+    """The results of a batch, in order."""
 
     results: list[BatchResult]
 
 
 class Request(TypedDict):
-    """A request of somebody outside, accepted."""
+    """An accepted external request."""
 
     request_id: str
     workflow_id: str
@@ -315,19 +315,19 @@ class Request(TypedDict):
 
 
 class PublishedSchedule(TypedDict):
-    """What publishing a file did to one of its schedules."""
+    """The change of a schedule by a published file."""
 
     name: str
     change: Literal["created", "changed", "resumed", "paused"]
 
 
 class Published(TypedDict):
-    """A version of a workflow; `is_new` False: the very same was there."""
+    """A published version; `is_new` is false if the same version existed."""
 
     workflow_id: str
     version: int
     is_new: bool
-    schedules: list[PublishedSchedule]  # those of its file that this changed
+    schedules: list[PublishedSchedule]  # the changed schedules of the file
 
 
 class WorkflowVersion(TypedDict):
@@ -342,7 +342,7 @@ class WorkflowVersion(TypedDict):
 
 
 class Workflow(WorkflowVersion):
-    """A published version with all of it."""
+    """A published version with its definition."""
 
     definition: dict[str, Json]
     source: str
@@ -361,14 +361,14 @@ class VersionList(TypedDict):
 
 
 class PausedWorkflow(TypedDict):
-    """Whether its jobs begin anything new."""
+    """Whether a workflow is paused."""
 
     workflow_id: str
     is_paused: bool
 
 
 class Task(TypedDict):
-    """An attempt that a worker has claimed."""
+    """A claimed attempt."""
 
     task_id: str
     fence: int
@@ -387,27 +387,27 @@ class Task(TypedDict):
 
 
 class Tasks(TypedDict):
-    """What a worker has claimed."""
+    """The claimed attempts."""
 
     tasks: list[Task]
 
 
 class Heartbeat(TypedDict):
-    """Whether the task is to be stopped, and for how long it is kept."""
+    """Whether the task must stop, and its new lease."""
 
     cancelled: bool
     lease_seconds: float
 
 
 class Accepted(TypedDict):
-    """What was said of a task counts."""
+    """An accepted report of a task."""
 
     status: Literal["accepted"]
     task_id: str
 
 
 class AcceptedCheckpoint(TypedDict):
-    """A checkpoint is kept."""
+    """A stored checkpoint."""
 
     status: Literal["accepted"]
     checkpoint_id: str

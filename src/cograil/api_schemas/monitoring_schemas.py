@@ -1,4 +1,4 @@
-"""What the API answers of everything but jobs: who is told, who works, how all of it is doing."""
+"""The response types of webhooks, monitoring, metrics and health."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cograil.api_schemas.job_schemas import Json, Moment, NodeStatus
 
 
 class Subscription(TypedDict):
-    """Somebody who is told what happens; no types mean all, no workflow means any."""
+    """A subscription to events; no types mean all, no workflow means any."""
 
     subscription_id: str
     url: str
@@ -24,27 +24,27 @@ class Subscription(TypedDict):
 
 
 class SubscriptionWithSecret(Subscription):
-    """With its secret, which is shown this once."""
+    """A subscription with its secret, which is shown only once."""
 
     secret: str
     overlap_hours: NotRequired[float]
 
 
 class SubscriptionList(TypedDict):
-    """Those of a tenant, oldest first."""
+    """The subscriptions of a tenant, oldest first."""
 
     subscriptions: list[Subscription]
 
 
 class Removed(TypedDict):
-    """It is told nothing more."""
+    """A removed subscription."""
 
     subscription_id: str
     is_removed: bool
 
 
 class Delivery(TypedDict):
-    """One event on its way to one destination."""
+    """The delivery of an event to one destination."""
 
     delivery_id: str
     job_id: str | None
@@ -62,14 +62,14 @@ class Delivery(TypedDict):
 
 
 class DeliveryPage(TypedDict):
-    """Some deliveries, and where the next ones begin."""
+    """A page of deliveries."""
 
     deliveries: list[Delivery]
     next_cursor: str | None
 
 
 class NodeAmongAll(TypedDict):
-    """A node, seen across jobs."""
+    """A node, listed across jobs."""
 
     job_id: str
     workflow_id: str
@@ -88,14 +88,14 @@ class NodeAmongAll(TypedDict):
 
 
 class NodePage(TypedDict):
-    """Some nodes, and where the next ones begin; it may be short while there is more."""
+    """A page of nodes; it may be short although `next_cursor` is set."""
 
     nodes: list[NodeAmongAll]
     next_cursor: str | None
 
 
 class LiveTask(TypedDict):
-    """An attempt that is due or running."""
+    """A queued or running attempt."""
 
     task_id: str
     job_id: str
@@ -114,7 +114,7 @@ class LiveTask(TypedDict):
 
 
 class EndedTask(TypedDict):
-    """An attempt that has ended, as the events of its job tell."""
+    """An ended attempt, from the events of its job."""
 
     task_id: str
     job_id: str
@@ -129,7 +129,7 @@ class EndedTask(TypedDict):
 
 
 class TaskPage(TypedDict):
-    """Some tasks, and where the next ones begin; it may be short while there is more."""
+    """A page of tasks; it may be short although `next_cursor` is set."""
 
     tasks: list[LiveTask | EndedTask]  # EndedTask with state=ended
     next_cursor: str | None
@@ -150,13 +150,13 @@ class Process(TypedDict):
 
 
 class Workers(TypedDict):
-    """Those that have not said good-bye."""
+    """The workers that have not signed off."""
 
     workers: list[Process]
 
 
 class Orchestrators(TypedDict):
-    """Who advances jobs, and for how long news wait."""
+    """The orchestrators, and how long the oldest input of a job waits."""
 
     status: Literal["active", "none"]
     orchestrators: list[Process]
@@ -164,7 +164,7 @@ class Orchestrators(TypedDict):
 
 
 class Pause(TypedDict):
-    """Who paused it, and why."""
+    """A pause: its actor and reason."""
 
     by: str | None
     reason: str | None
@@ -172,7 +172,7 @@ class Pause(TypedDict):
 
 
 class Queue(TypedDict):
-    """What waits in a queue and since when, what runs, who serves it."""
+    """A queue: its queued and running tasks, the oldest age, its workers."""
 
     queue: str
     depth: int
@@ -187,20 +187,20 @@ class Queue(TypedDict):
 
 
 class Queues(TypedDict):
-    """All queues that there are."""
+    """All queues."""
 
     queues: list[Queue]
 
 
 class PausedQueue(TypedDict):
-    """Whether workers get tasks of it."""
+    """Whether a queue is paused."""
 
     queue: str
     is_paused: bool
 
 
 class CommonFailure(TypedDict):
-    """What jobs died of, and how often."""
+    """An error code and its count."""
 
     error_code: str | None
     error_message: str | None
@@ -208,7 +208,7 @@ class CommonFailure(TypedDict):
 
 
 class WorkflowNumbers(TypedDict):
-    """What became of the jobs of a workflow; durations are seconds, a rate is from 0 to 1."""
+    """The metrics of a workflow; durations are in seconds, a rate is from 0 to 1."""
 
     workflow_id: str
     total_jobs: int
@@ -226,14 +226,14 @@ class WorkflowNumbers(TypedDict):
 
 
 class WorkflowMetrics(TypedDict):
-    """Numbers for each workflow."""
+    """The metrics of the workflows."""
 
     days: int
     workflows: list[WorkflowNumbers]
 
 
 class NodeNumbers(TypedDict):
-    """What became of a node in the newest jobs of its workflow."""
+    """The metrics of a node in the newest jobs of its workflow."""
 
     node_id: str
     is_child: bool
@@ -249,7 +249,7 @@ class NodeNumbers(TypedDict):
 
 
 class NodeMetrics(TypedDict):
-    """Numbers for each node of a workflow."""
+    """The metrics of the nodes of a workflow."""
 
     workflow_id: str
     days: int
@@ -271,7 +271,7 @@ class Failure(TypedDict):
 
 
 class FailureMetrics(TypedDict):
-    """What nodes died of, the most common first; and whether that is all of it."""
+    """The failures, the most common first; `truncated` if jobs were left out."""
 
     days: int
     failures: list[Failure]
@@ -280,7 +280,7 @@ class FailureMetrics(TypedDict):
 
 
 class Bucket(TypedDict):
-    """What happened in a stretch of time."""
+    """The jobs of a bucket of time."""
 
     bucket_start: Moment
     jobs_submitted: int
@@ -300,7 +300,7 @@ class Throughput(TypedDict):
 
 
 class AuditEntry(TypedDict):
-    """Who changed what."""
+    """An entry of the audit log."""
 
     id: int
     at: Moment
@@ -315,7 +315,7 @@ class AuditEntry(TypedDict):
 
 
 class AuditPage(TypedDict):
-    """Some entries, newest first, and where the next ones begin."""
+    """A page of the audit log, newest first."""
 
     entries: list[AuditEntry]
     next_cursor: str | None
@@ -324,8 +324,8 @@ class AuditPage(TypedDict):
 State = Literal["healthy", "degraded", "unhealthy", "skipped"]
 
 
-class Check(TypedDict):
-    """One thing that was looked at."""
+class CheckReport(TypedDict):
+    """The result of a health check."""
 
     status: State
     message: str
@@ -336,14 +336,14 @@ class Check(TypedDict):
     details: dict[str, Json]
 
 
-class NamedCheck(Check):
-    """One that was asked for."""
+class NamedCheck(CheckReport):
+    """The result of one health check, by name."""
 
     check: str
 
 
 class Category(TypedDict):
-    """Its state, and how many checks are in which."""
+    """The state of a category, and its number of checks in each state."""
 
     status: State
     healthy: NotRequired[int]
@@ -352,24 +352,24 @@ class Category(TypedDict):
     skipped: NotRequired[int]
 
 
-class Health(TypedDict):
-    """All that was looked at; as bad as its worst required check."""
+class HealthReport(TypedDict):
+    """The results of all health checks; the state is that of the worst required check."""
 
     status: State
     duration_ms: float
     summary: dict[str, Category]
-    checks: dict[str, Check]
+    checks: dict[str, CheckReport]
 
 
 class Alive(TypedDict):
-    """The loop runs."""
+    """The event loop runs."""
 
     alive: bool
     status: NotRequired[str]
 
 
 class Ready(TypedDict):
-    """Whether every check is ok, else what is wrong with it."""
+    """Whether the server is ready, and the state of each check."""
 
     ready: bool
     status: NotRequired[str]
@@ -377,20 +377,20 @@ class Ready(TypedDict):
 
 
 class HandlerName(TypedDict):
-    """A handler, and how many workers have it."""
+    """A handler, and its number of workers."""
 
     name: str
     workers: int
 
 
-class Handlers(TypedDict):
-    """Those that workers have now."""
+class HandlerList(TypedDict):
+    """The handlers of live workers."""
 
     handlers: list[HandlerName]
 
 
 class HandlerTrial(TypedDict):
-    """How a handler that was tried ended."""
+    """The result of a handler test."""
 
     job_id: str
     handler: str | None

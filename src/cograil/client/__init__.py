@@ -1,4 +1,4 @@
-"""A client of the API: `Client` waits, `AsyncClient` is awaited; both do the same.
+"""The client of the API: `Client` is synchronous, `AsyncClient` asynchronous; their methods are the same.
 
     from cograil.client import Client
 
@@ -6,9 +6,8 @@
         job = cograil.submit("hello", {"name": "Ada"}, wait=10)
         print(job["status"], job["result"])
 
-The code is in `async_client.py` and `_async`; `sync_client.py` and `_sync` are written from it by `make
-docs`, and a test holds the two together. With `connection=` a job is submitted in a transaction of the
-caller's own, past the API.
+The code is in `async_client.py` and `_async`; `make docs` generates `sync_client.py` and `_sync` from it, and a
+test compares them. With `connection=` a job is submitted in a transaction of the caller, without the API.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What may go wrong between a client and the API."""
+"""The errors of the client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cograil.errors import CograilError
 
 
 class ApiError(CograilError):
-    """The API refused: `code` and `pointer` say what and where, `request_id` finds it in the log."""
+    """An error response of the API: `code` names the error, `pointer` its position, `request_id` its log lines."""
 
     def __init__(self, status: int, problem: dict[str, Any]) -> None:
         self.status = status
@@ -23,13 +23,13 @@ class ApiError(CograilError):
 
 
 class Unreachable(CograilError):
-    """The API does not answer. What was sent may have been done: with an idempotency key, send it again."""
+    """The API does not respond. The request may have been completed; with an idempotency key, repeat it."""
 
     code = "unreachable"
 
 
 def problem_of(body: bytes) -> dict[str, Any]:
-    """The problem in an answer, whoever gave it: what stands between us may answer in its own way."""
+    """Return the problem of a response. A proxy may answer in another format: then its text is the detail."""
     try:
         problem = json.loads(body)
     except ValueError:
@@ -38,6 +38,6 @@ def problem_of(body: bytes) -> dict[str, Any]:
 
 
 def refuse_problem(status: int, media_type: str, body: bytes) -> None:
-    """Raises ApiError for an answer that says what went wrong instead of what was asked for."""
+    """Raise ApiError for an error response that is not a report."""
     if status >= 400 and not media_type.startswith("application/json"):
         raise ApiError(status, problem_of(body))

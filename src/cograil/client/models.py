@@ -1,4 +1,4 @@
-"""What the client takes and gives, for type checkers: plain dictionaries.
+"""The types of the arguments and results of the client: plain dictionaries.
 
 What the API answers may have more keys than are named here. What is sent may not.
 """
@@ -13,7 +13,6 @@ from typing_extensions import TypedDict
 
 from cograil.api_schemas.job_schemas import (
     Answered,
-    Bar,
     BatchResult,
     Blocker,
     Event,
@@ -36,6 +35,7 @@ from cograil.api_schemas.job_schemas import (
     RetryPreview,
     Task,
     Timeline,
+    TimelineBar,
     Workflow,
     WorkflowVersion,
 )
@@ -48,7 +48,7 @@ from cograil.api_schemas.monitoring_schemas import (
     FailureMetrics,
     HandlerName,
     HandlerTrial,
-    Health,
+    HealthReport,
     LiveTask,
     NamedCheck,
     NodeAmongAll,
@@ -81,7 +81,7 @@ from cograil.model.schedule import (
 
 
 class JobFacts(TypedDict, total=False):
-    """What may be said of a job beside its workflow and its inputs."""
+    """The options of a job, in addition to its workflow and its inputs."""
 
     version: int
     priority: int
@@ -94,7 +94,7 @@ class JobFacts(TypedDict, total=False):
 
 
 class NewJob(TypedDict):
-    """What `submit_many` takes for each job."""
+    """A job for `submit_many`."""
 
     workflow_id: str
     version: NotRequired[int]
@@ -109,7 +109,7 @@ class NewJob(TypedDict):
 
 
 class RequestFacts(TypedDict, total=False):
-    """What may be said of a request beside its workflow and its inputs."""
+    """The options of a request, in addition to its workflow and its inputs."""
 
     callback_url: str
     priority: int
@@ -117,7 +117,7 @@ class RequestFacts(TypedDict, total=False):
 
 
 class SignalFacts(TypedDict, total=False):
-    """To which node a signal goes, from whom, and what it says."""
+    """The options of a signal: node, sender, reason, data."""
 
     node_id: str
     reason: str
@@ -126,7 +126,7 @@ class SignalFacts(TypedDict, total=False):
 
 
 class CalendarFacts(TypedDict, total=False):
-    """What a schedule may say beside its workflow and its cron expression."""
+    """The options of a schedule, in addition to its workflow and its cron expression."""
 
     timezone: str
     input_params: Mapping[str, Json]
@@ -138,14 +138,14 @@ class CalendarFacts(TypedDict, total=False):
 
 
 class CalendarChanges(CalendarFacts, total=False):
-    """What of a schedule changes."""
+    """The fields of a schedule to change."""
 
     workflow_id: str
     cron: str
 
 
 class SubscriptionFacts(TypedDict, total=False):
-    """What may be said of a subscription beside its URL; no types mean all, no workflow means any."""
+    """The options of a subscription, in addition to its URL; no types mean all, no workflow means any."""
 
     types: Sequence[str]
     workflow_id: str
@@ -155,7 +155,7 @@ class SubscriptionFacts(TypedDict, total=False):
 
 
 class ClaimFacts(TypedDict, total=False):
-    """What a worker can take."""
+    """The tasks that a worker can run."""
 
     queues: Sequence[str]
     handlers: Sequence[str]
@@ -163,13 +163,13 @@ class ClaimFacts(TypedDict, total=False):
 
 
 class StreamedEvent(Event):
-    """An event that came over a stream; `place` is where to go on after it."""
+    """An event of a stream; resume after it with `place`."""
 
     place: str
 
 
 def step(text: str) -> str:
-    """A part of a path, whatever is in it."""
+    """Return a value quoted as a path segment."""
     return quote(text, safe="")
 
 
@@ -178,7 +178,6 @@ __all__ = [
     "AuditEntry",
     "AuditPage",
     "Backfill",
-    "Bar",
     "BatchResult",
     "Blocker",
     "CalendarChanges",
@@ -194,7 +193,7 @@ __all__ = [
     "FiringPage",
     "HandlerName",
     "HandlerTrial",
-    "Health",
+    "HealthReport",
     "Job",
     "JobFacts",
     "JobPage",
@@ -241,6 +240,7 @@ __all__ = [
     "TaskPage",
     "Throughput",
     "Timeline",
+    "TimelineBar",
     "Workflow",
     "WorkflowMetrics",
     "WorkflowVersion",

@@ -1,4 +1,4 @@
-"""Reading a stream of server-sent events, and when to come again after it broke off."""
+"""Reads a stream of server-sent events, and decides when to reconnect."""
 
 from __future__ import annotations
 
@@ -12,51 +12,50 @@ from cograil.client.models import StreamedEvent
 from cograil.errors import CograilError
 
 FIRST_PAUSE, MAX_PAUSE = 0.2, 5.0
-MAY_PASS = (429, 502, 503, 504)  # what a server or a proxy answers while something restarts
+MAY_PASS = (429, 502, 503, 504)  # statuses of a server or a proxy during a restart
 JOB_OVER = "job_over"
 
 
 @dataclass(slots=True)
-class Following:
-    """Where one who follows is; whatever breaks, they go on there."""
+class StreamReader:
+    """The state of a stream: its position, which survives reconnects."""
 
     place: str | None
     patience: float
     is_over: bool = False
-    _rest: bytes = b""
+    _incomplete: bytes = b""
     _fields: dict[str, str] = field(default_factory=dict)
     _lost_at: float | None = None
     _pause: float = FIRST_PAUSE
 
-    def begin(self) -> dict[str, str]:
-        """The headers of a new request; what was heard of an event that broke off is forgotten."""
-        self._rest, self._fields = b"", {}
+    def start(self) -> dict[str, str]:
+        """Return the headers of a new request. An incomplete event is discarded."""
+        self._incomplete, self._fields = b"", {}
         headers = {"accept": "text/event-stream"}
         return headers if self.place is None else headers | {"last-event-id": self.place}
 
     def take(self, chunk: bytes) -> list[StreamedEvent]:
-        """The events that end in this piece of the stream.
+        """Return the events that end in this chunk.
 
-        Lines end with a line feed and with nothing else: what JSON may hold as it is, such as U+2028, ends
-        none.
+        Only a line feed ends a line: JSON may contain other line separators, such as U+2028.
         """
         self._lost_at, self._pause = None, FIRST_PAUSE
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        found = []
+        *lines, self._incomplete = (self._incomplete + chunk).split(b"\n")
+        events = []
         for line in lines:
             if line.rstrip(b"\r"):
-                self._keep(line.rstrip(b"\r").decode())
-            elif (event := self._ended()) is not None:
-                found.append(event)
-        return found
+                self._add_field(line.rstrip(b"\r").decode())
+            elif (event := self._end_event()) is not None:
+                events.append(event)
+        return events
 
-    def _keep(self, line: str) -> None:
+    def _add_field(self, line: str) -> None:
         name, _, text = line.partition(":")
         if name:  # else a comment
             self._fields[name] = text.removeprefix(" ")
 
-    def _ended(self) -> StreamedEvent | None:
-        """The event that ends here, unless this was a sign of life or the end of the stream."""
+    def _end_event(self) -> StreamedEvent | None:
+        """Return the event that ends here; None for a heartbeat or the end of the stream."""
         fields, self._fields = self._fields, {}
         self.place = fields.get("id", self.place)
         if "data" not in fields:
@@ -69,7 +68,7 @@ class Following:
         return event
 
     def pause(self, error: CograilError) -> float:
-        """For how many seconds to wait before the next try. Raises this error when that goes on too long."""
+        """Return the seconds to wait before reconnecting. Raises this error after `patience` seconds."""
         self._lost_at = self._lost_at or time.monotonic()
         if time.monotonic() - self._lost_at > self.patience:
             raise error

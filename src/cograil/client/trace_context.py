@@ -1,4 +1,4 @@
-"""The trace of the program that uses the client: what it submits belongs to it."""
+"""The trace of the calling program: submitted jobs belong to it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def current_parent() -> str | None:
-    """The W3C traceparent of the current span, in a program that uses OpenTelemetry; None in others."""
+    """Return the W3C traceparent of the current OpenTelemetry span; None without OpenTelemetry."""
     opentelemetry = sys.modules.get("opentelemetry.trace")
     if opentelemetry is None:
         return None

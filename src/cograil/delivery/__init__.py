@@ -1,12 +1,12 @@
-"""What leaves: events on their way to whoever wants to hear them.
+"""Event delivery: sends events to the receivers of callbacks and subscriptions.
 
-    spreading     rows of the outbox become deliveries, one for each destination
-    cloudevents   an event as the bytes that are sent
-    signatures    who sent it, for receivers to check
-    posting       one try: a request, and what its answer means
-    lanes         how much is taken on for each origin
-    breaker       a host that does not answer is left alone for a while
-    relay         the loop: spread, claim, send, record
+    outbox_fan_out    turns outbox rows into deliveries, one for each destination
+    cloudevents       renders an event as the bytes of a request
+    signatures        signs a request, so that receivers can verify the sender
+    http_delivery     one attempt: sends a request and judges the response
+    origin_limits     limits how many deliveries an origin gets at a time
+    circuit_breaker   pauses origins that do not respond
+    relay             the loop: fan out, claim, send, record
 
-At least once, with the same id and the same bytes on every try. Any number of relays may run.
+Delivery is at least once, with the same id and the same bytes on every attempt. Any number of relays may run.
 """

@@ -1,6 +1,6 @@
-"""A breaker for each origin: after some failures in a row it is left alone, then one request tries it.
+"""A circuit breaker for each origin: after some failures in a row it opens, then one request probes the origin.
 
-Only what says that nobody is there counts: no answer, or a 5xx. A receiver that refuses one event is well.
+Only no response and a 5xx count as failures. A receiver that rejects one event is available.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 FAILURES = 5
 OPEN_SECONDS = 30.0
-MAX_KNOWN = 1000  # origins that are not well; anybody can name one that never was
+MAX_KNOWN = 1000  # failing origins; bounded, because anybody can register one that never worked
 
 
 @dataclass(slots=True)
@@ -20,16 +20,16 @@ class _State:
 
 
 class Breakers:
-    """What is known of origins; one that is well is not kept, and of the others those that failed last."""
+    """The state of failing origins; the least recently failed are dropped first."""
 
     def __init__(self, clock: Callable[[], float], open_seconds: float = OPEN_SECONDS) -> None:
         self._clock = clock
         self._open_seconds = open_seconds
         self._states: dict[str, _State] = {}
 
-    def note(self, origin: str, is_well: bool) -> None:
-        """Take note of how a request ended."""
-        if is_well:
+    def note(self, origin: str, is_available: bool) -> None:
+        """Record the outcome of a request."""
+        if is_available:
             self._states.pop(origin, None)
             return
         state = self._states.pop(origin, None) or _State()
@@ -40,8 +40,8 @@ class Breakers:
         if state.failures >= FAILURES:
             state.open_until = self._clock() + self._open_seconds
 
-    def troubled(self) -> dict[str, int]:
-        """How many requests may be under way to each origin that failed too often: none, or one to see."""
+    def limits(self) -> dict[str, int]:
+        """Return the concurrent requests allowed to each failing origin: 0 while open, then 1 as a probe."""
         now = self._clock()
         return {
             origin: 0 if state.open_until > now else 1
@@ -50,12 +50,12 @@ class Breakers:
         }
 
     def is_open(self, origin: str) -> bool:
-        """Whether nothing may go there now."""
+        """Return whether requests to this origin are paused."""
         state = self._states.get(origin)
         return state is not None and state.open_until > self._clock()
 
-    def next_look(self) -> float | None:
-        """In how many seconds the first of them may be tried."""
+    def seconds_until_probe(self) -> float | None:
+        """Return the seconds until the first origin may be probed; None if no breaker is open."""
         now = self._clock()
         waits = [state.open_until - now for state in self._states.values() if state.open_until > now]
         return min(waits, default=None)

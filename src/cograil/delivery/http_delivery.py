@@ -1,4 +1,4 @@
-"""One try: a request, and what its answer means for the delivery."""
+"""One delivery attempt: sends the request and decides what the response means for the delivery."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from cograil.verbs.callback_targets import ORCHESTRATOR
 if TYPE_CHECKING:
     import httpx2
 
-# Seconds before each next try; the last one again and again. About three days with the first ten.
+# Seconds before each next attempt; the last value repeats. The first ten attempts take about three days.
 BACKOFF = (5, 30, 120, 600, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600)
 JITTER = 0.2
 MAX_RETRY_AFTER = 3600.0
 MAX_BLOCKED_TRIES = 3
 MAX_ANSWER_BYTES = 64 * 1024
-PACKED = frozenset({"gzip", "x-gzip", "deflate"})
-ANY_WINDOW = zlib.MAX_WBITS | 32  # of gzip or zlib, whichever it is
+COMPRESSED = frozenset({"gzip", "x-gzip", "deflate"})
+ANY_WINDOW = zlib.MAX_WBITS | 32  # detects gzip or zlib
 SHOWN_CHARACTERS = 300
 GONE = 410
 NOT_FINAL = frozenset({408, 410, 429})
 
 
 @dataclass(frozen=True, slots=True)
-class DeliveryResponse:
-    """How a request ended: with a status, or with an error and none.
+class AttemptResponse:
+    """The outcome of a request: a status, or an error without a status.
 
-    `is_blocked`: it was not sent, for it must not go there.
+    `is_blocked`: the outbound guard forbids the destination, so nothing was sent.
     """
 
     status: int | None = None
@@ -54,22 +54,24 @@ class DeliveryResponse:
         return self.status is not None and 200 <= self.status < 300
 
     @property
-    def is_of_somebody_well(self) -> bool:
-        """Whether the receiver is there and works, be it that it refuses this event."""
+    def is_receiver_available(self) -> bool:
+        """Whether the receiver is available, even if it rejects this event."""
         return self.is_blocked or (self.status is not None and self.status < 500)
 
 
 async def post(
     claimed: Claimed, guard: OutboundGuard, connections: KeptConnections, timeout_seconds: float
-) -> DeliveryResponse:
-    """Send it once. Whatever happens is an answer, within this time."""
-    sending = orjson.loads(claimed.sending)
-    job = None if claimed.job_id is None else (claimed.job_id, sending.get("trace_parent"))
-    kind = sending.get("type", "event")
-    with tracing.delivery_span(claimed.delivery_id, claimed.tries, kind, claimed.origin, job) as asked:
-        answer = await _post(claimed, asked.trace_parent, guard, connections, timeout_seconds)
-        asked.set_response(answer.status, None if answer.is_delivered else str(answer.status or "no answer"))
-    return answer
+) -> AttemptResponse:
+    """Send this delivery once. Every outcome is a response, including a timeout."""
+    options = orjson.loads(claimed.sending)
+    job = None if claimed.job_id is None else (claimed.job_id, options.get("trace_parent"))
+    kind = options.get("type", "event")
+    with tracing.delivery_span(claimed.delivery_id, claimed.tries, kind, claimed.origin, job) as span:
+        response = await _post(claimed, span.trace_parent, guard, connections, timeout_seconds)
+        span.set_response(
+            response.status, None if response.is_delivered else str(response.status or "no response")
+        )
+    return response
 
 
 async def _post(
@@ -78,7 +80,7 @@ async def _post(
     guard: OutboundGuard,
     connections: KeptConnections,
     timeout_seconds: float,
-) -> DeliveryResponse:
+) -> AttemptResponse:
     import httpx2  # noqa: PLC0415  most processes never send a request
 
     try:
@@ -86,71 +88,73 @@ async def _post(
             destination = await guard.check(claimed.url)
             headers = _headers(claimed, trace_parent)
             async with connections.open_request(destination, "POST", headers, claimed.body) as response:
-                return _answer(response, has_end=await _read_some(response))
+                return _judge_status(response, is_complete=await _read_bounded(response))
     except ForbiddenDestination as error:
-        return DeliveryResponse(error=f"blocked ({error.reason}): {error}", is_blocked=True)
+        return AttemptResponse(error=f"blocked ({error.reason}): {error}", is_blocked=True)
     except UnknownHost as error:
-        return DeliveryResponse(error=str(error))
+        return AttemptResponse(error=str(error))
     except TimeoutError:
-        return DeliveryResponse(error=f"no whole answer within {timeout_seconds:g} s")
+        return AttemptResponse(error=f"no complete response within {timeout_seconds:g} s")
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-        return DeliveryResponse(error=f"{type(error).__name__}: {error}"[:SHOWN_CHARACTERS])
+        return AttemptResponse(error=f"{type(error).__name__}: {error}"[:SHOWN_CHARACTERS])
 
 
 def _headers(claimed: Claimed, trace_parent: str | None) -> Headers:
-    sending = orjson.loads(claimed.sending)
-    given = {name.lower(): value for name, value in sending["headers"].items()}
-    ours = {
+    options = orjson.loads(claimed.sending)
+    custom = {name.lower(): value for name, value in options["headers"].items()}
+    defaults = {
         "content-type": CONTENT_TYPE,
         "user-agent": "cograil",
         "accept": "*/*",
         "accept-encoding": "identity",
         "content-length": str(len(claimed.body)),
     }
-    ours |= {} if trace_parent is None else {"traceparent": trace_parent}
-    style, secret, old = sending["style"], sending["secret"], sending.get("old_secrets", ())
+    defaults |= {} if trace_parent is None else {"traceparent": trace_parent}
+    style, secret, old = options["style"], options["secret"], options.get("old_secrets", ())
     signed = signed_headers(style, secret, claimed.delivery_id, int(clock.seconds()), claimed.body, old)
     extra = _ce_headers(claimed.body) if style == ORCHESTRATOR else {}
-    every = ours | given | {"content-type": CONTENT_TYPE} | extra | signed
-    return [(name.encode(), value.encode()) for name, value in every.items()]
+    headers = defaults | custom | {"content-type": CONTENT_TYPE} | extra | signed
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
 def _ce_headers(body: bytes) -> dict[str, str]:
-    """What the body says, once more as headers."""
+    """Return the attributes of the event as headers."""
     event: dict[str, Any] = orjson.loads(body)
     names = ("specversion", "id", "source", "type", "subject", "time")
     return {f"ce-{name}": str(event[name]) for name in names if event.get(name)}
 
 
-async def _read_some(response: httpx2.Response) -> bool:
-    """Whether it has an end that is not too far away, as it comes and unpacked; no more of it is kept."""
+async def _read_bounded(response: httpx2.Response) -> bool:
+    """Read and discard the body. Returns whether it ends within MAX_ANSWER_BYTES, decompressed."""
     import httpx2  # noqa: PLC0415
 
-    size, is_packed = 0, response.headers.get("content-encoding", "identity").lower() in PACKED
-    unpacker = zlib.decompressobj(ANY_WINDOW)
+    size, is_compressed = 0, response.headers.get("content-encoding", "identity").lower() in COMPRESSED
+    decompressor = zlib.decompressobj(ANY_WINDOW)
     try:
         async for chunk in response.stream:  # type: ignore[union-attr]
-            size += len(chunk) if not is_packed else len(unpacker.decompress(chunk, MAX_ANSWER_BYTES + 1))
+            size += (
+                len(chunk) if not is_compressed else len(decompressor.decompress(chunk, MAX_ANSWER_BYTES + 1))
+            )
             if size > MAX_ANSWER_BYTES:
                 return False
     except (httpx2.HTTPError, zlib.error):
-        pass  # the status was there before it broke
+        pass  # the status arrived before the error
     return True
 
 
-def _answer(response: httpx2.Response, *, has_end: bool) -> DeliveryResponse:
+def _judge_status(response: httpx2.Response, *, is_complete: bool) -> AttemptResponse:
     status = response.status_code
-    if not has_end:
-        return DeliveryResponse(error=f"answered {status} with more than {MAX_ANSWER_BYTES // 1024} KiB")
+    if not is_complete:
+        return AttemptResponse(error=f"answered {status} with more than {MAX_ANSWER_BYTES // 1024} KiB")
     if 200 <= status < 300:
-        return DeliveryResponse(status)
-    said = {3: "a redirect, which is not followed", GONE: "gone"}
-    error = said.get(status) or said.get(status // 100) or f"the receiver answered {status}"
-    return DeliveryResponse(status, error, _retry_after(response.headers.get("retry-after")))
+        return AttemptResponse(status)
+    errors = {3: "a redirect, which is not followed", GONE: "gone"}
+    error = errors.get(status) or errors.get(status // 100) or f"the receiver answered {status}"
+    return AttemptResponse(status, error, _retry_after(response.headers.get("retry-after")))
 
 
 def _retry_after(text: str | None) -> float | None:
-    """Seconds, from a number or a date; bounded."""
+    """Return the seconds of a Retry-After header, a number or a date; bounded."""
     if not text:
         return None
     try:
@@ -166,41 +170,43 @@ def _seconds_until(text: str) -> float:
     return (aware - clock.now()).total_seconds()
 
 
-# --- what it means
+# --- the decision
 
 
 def judge(
     claimed: Claimed,
-    answer: DeliveryResponse,
+    response: AttemptResponse,
     settings: RelaySettings,
-    dice: Callable[[], float] = random.random,
+    random_fraction: Callable[[], float] = random.random,
 ) -> Tried:
-    """What becomes of the delivery: delivered, to be tried again, or dead."""
-    delivery_id, fence, status = claimed.delivery_id, claimed.fence, answer.status
-    if answer.is_delivered:
+    """Return the next state of the delivery: delivered, pending with a pause, or dead."""
+    delivery_id, fence, status = claimed.delivery_id, claimed.fence, response.status
+    if response.is_delivered:
         return Tried(delivery_id, fence, "delivered", status=status)
-    wait = pause(claimed.tries, answer, settings.pace, dice)
+    wait = pause(claimed.tries, response, settings.pace, random_fraction)
     is_over = claimed.age + wait > settings.give_up_hours * 3600
-    if is_over or _is_final(claimed, answer):
-        return Tried(delivery_id, fence, "dead", 0.0, status, answer.error)
-    return Tried(delivery_id, fence, "pending", wait, status, answer.error)
+    if is_over or _is_final(claimed, response):
+        return Tried(delivery_id, fence, "dead", 0.0, status, response.error)
+    return Tried(delivery_id, fence, "pending", wait, status, response.error)
 
 
-def pause(tries: int, answer: DeliveryResponse, pace: float, dice: Callable[[], float]) -> float:
-    """Seconds until the next try; what the receiver asked for is the least."""
-    usual = BACKOFF[min(tries, len(BACKOFF)) - 1] * (1 - JITTER + 2 * JITTER * dice())
-    return max(usual * pace, answer.retry_after or 0.0)
+def pause(tries: int, response: AttemptResponse, pace: float, random_fraction: Callable[[], float]) -> float:
+    """Return the seconds until the next attempt, at least the Retry-After of the receiver."""
+    usual = BACKOFF[min(tries, len(BACKOFF)) - 1] * (1 - JITTER + 2 * JITTER * random_fraction())
+    return max(usual * pace, response.retry_after or 0.0)
 
 
-def _is_final(claimed: Claimed, answer: DeliveryResponse) -> bool:
-    if answer.status == GONE:
+def _is_final(claimed: Claimed, response: AttemptResponse) -> bool:
+    if response.status == GONE:
         return True
-    if answer.is_blocked:
+    if response.is_blocked:
         return claimed.tries >= MAX_BLOCKED_TRIES
-    is_refused = answer.status is not None and 400 <= answer.status < 500 and answer.status not in NOT_FINAL
+    is_refused = (
+        response.status is not None and 400 <= response.status < 500 and response.status not in NOT_FINAL
+    )
     return is_refused and is_of_container_job(claimed)
 
 
 def is_of_container_job(claimed: Claimed) -> bool:
-    """Whether it goes out in the words of /v1/jobs."""
+    """Return whether the delivery has the format of the legacy /v1/jobs API."""
     return bool(orjson.loads(claimed.sending)["style"] == ORCHESTRATOR)

@@ -1,11 +1,11 @@
-"""How much a relay takes on for each origin: one at first, more while it answers well.
+"""Limits the deliveries of a relay for each origin: one at first, more while the origin accepts them.
 
-What is claimed waits here for its turn; so many are under way to an origin at a time, and so many in all.
-Claiming ahead saves a transaction for each request; it is for those who are quick to take what they get.
+Claimed deliveries wait here for a slot; the number of concurrent requests is limited for each origin and in
+total. Claiming ahead saves a transaction for each request; only origins that accept deliveries quickly get it.
 
-Nobody holds up the others. Origins that have not taken anything yet share a half of the places. A request
-that is not answered soon gives its place away, and its origin is one of those again. And each tenant leaves
-as much room as it has taken, so that there is some for the next one.
+No origin can block the others. Origins that have not accepted a delivery yet (unproven) share half of the slots. A
+slow request gives up its slot, and its origin becomes unproven again. Each tenant leaves as much capacity
+as it uses, so that there is some for the next tenant.
 """
 
 from __future__ import annotations
@@ -17,54 +17,54 @@ from collections.abc import AsyncIterator, Mapping
 
 from cograil.store.outbox_queries import LaneRoom, Room, TenantRoom
 
-AHEAD = 8  # times what may be under way
-MAX_HELD = 4  # times what may be under way in all
-MAX_KNOWN = 1000  # origins of which something is remembered
-FOLLOWING = 7  # more events of a job that come with one, and go out behind it
-UNPROVEN = 1  # for an origin that has not taken anything yet
-SLOW_SECONDS = 0.5  # without an answer: then others go on
+AHEAD = 8  # deliveries claimed for each concurrent request to a proven origin
+MAX_HELD = 4  # deliveries held for each concurrent request, in total
+MAX_KNOWN = 1000  # remembered origins
+FOLLOWING = 7  # further events of a job that are claimed with one, and sent after it
+UNPROVEN = 1  # deliveries claimed for an unproven origin
+SLOW_SECONDS = 0.5  # a request without a response for this long gives up its slot
 
 
 class _Lane(asyncio.Semaphore):
-    """Those under way to one origin; when it is given up, whoever waits in it goes away."""
+    """The slots of one origin; when it is given up, all that wait for a slot leave."""
 
     is_given_up = False
 
 
-class _Place:
-    """A place among those under way, given back once."""
+class _Slot:
+    """A slot for a request, released once."""
 
-    def __init__(self, *taken: asyncio.Semaphore) -> None:
-        self._taken = taken
+    def __init__(self, *semaphores: asyncio.Semaphore) -> None:
+        self._semaphores = semaphores
 
-    def give_back(self) -> None:
-        taken, self._taken = self._taken, ()
-        for semaphore in taken:
+    def release(self) -> None:
+        semaphores, self._semaphores = self._semaphores, ()
+        for semaphore in semaphores:
             semaphore.release()
 
 
-class Lanes:
-    """One lane for each origin."""
+class OriginLimits:
+    """The limits of one relay, by origin and tenant."""
 
     def __init__(self, concurrency: int, per_origin: int) -> None:
         self._per_origin = per_origin
-        self._most_held = MAX_HELD * concurrency
+        self._max_held = MAX_HELD * concurrency
         self._all = asyncio.Semaphore(concurrency)
         self._unproven = asyncio.Semaphore(max(1, concurrency // 2))
         self._lanes: dict[str, _Lane] = {}
-        self._windows: dict[str, int] = {}  # of origins that took what they were given last
+        self._windows: dict[str, int] = {}  # of proven origins
         self._held: Counter[tuple[str, str]] = Counter()  # by tenant and origin
 
-    def hands(self) -> int:
-        """How many more may be claimed."""
-        return self._most_held - self._held.total()
+    def capacity(self) -> int:
+        """Return how many more deliveries may be claimed."""
+        return self._max_held - self._held.total()
 
-    def hold(self, tenant: str, origin: str) -> None:
-        """One of this tenant for this origin was claimed."""
+    def add(self, tenant: str, origin: str) -> None:
+        """Count a claimed delivery."""
         self._held[tenant, origin] += 1
 
-    def let_go(self, tenant: str, origin: str) -> None:
-        """One of them is done with."""
+    def remove(self, tenant: str, origin: str) -> None:
+        """Count a finished delivery."""
         self._held[tenant, origin] -= 1
         if not self._held[tenant, origin]:
             del self._held[tenant, origin]
@@ -75,26 +75,35 @@ class Lanes:
             self._windows = {name: size for name, size in self._windows.items() if name in held}
 
     def note(self, origin: str, is_delivered: bool) -> None:
-        """Take on more for who took what it was given; the least for who did not."""
+        """Record an outcome: an origin that accepts gets a larger window, one that does not becomes unproven."""
         if is_delivered:
             size = self._windows.get(origin, self._per_origin) + 1
             self._windows[origin] = min(size, AHEAD * self._per_origin)
         else:
             self._windows.pop(origin, None)
 
-    # -- what may be claimed -------------------------------------------------------------------------
+    # -- claiming -------------------------------------------------------------------------------------
 
-    def room(self, troubled: Mapping[str, int]) -> Room:
-        """How many more may be claimed: in all, of each origin, and of each tenant."""
-        hands, held = self.hands(), self._by_origin()
-        fresh = self._most_held // 2 - sum(count for name, count in held.items() if name not in self._windows)
+    def room(self, breaker_limits: Mapping[str, int]) -> Room:
+        """Return how many more deliveries may be claimed: in total, for each origin, and for each tenant."""
+        capacity, held = self.capacity(), self._by_origin()
+        unproven_capacity = self._max_held // 2 - sum(
+            count for name, count in held.items() if name not in self._windows
+        )
         lanes = [
-            LaneRoom(name, max(0, troubled.get(name, self._window(name)) - held[name]), name in self._windows)
-            for name in {*held, *self._windows, *troubled}
+            LaneRoom(
+                name, max(0, breaker_limits.get(name, self._window(name)) - held[name]), name in self._windows
+            )
+            for name in {*held, *self._windows, *breaker_limits}
         ]
-        tenants = [self._of_tenant(name, hands, fresh) for name in {name for name, _ in self._held}]
-        most, of_tenant = (_half(hands), UNPROVEN, max(0, fresh)), (_half(hands), _half(fresh))
-        return Room(*most, *of_tenant, lanes, tenants, FOLLOWING)
+        tenants = [
+            self._of_tenant(name, capacity, unproven_capacity) for name in {name for name, _ in self._held}
+        ]
+        total, of_tenant = (
+            (_half(capacity), UNPROVEN, max(0, unproven_capacity)),
+            (_half(capacity), _half(unproven_capacity)),
+        )
+        return Room(*total, *of_tenant, lanes, tenants, FOLLOWING)
 
     def _by_origin(self) -> Counter[str]:
         counted: Counter[str] = Counter()
@@ -102,46 +111,46 @@ class Lanes:
             counted[origin] += count
         return counted
 
-    def _of_tenant(self, tenant: str, hands: int, fresh: int) -> TenantRoom:
-        mine = {origin: count for (name, origin), count in self._held.items() if name == tenant}
-        held = sum(mine.values())
-        unproven = sum(count for origin, count in mine.items() if origin not in self._windows)
-        return TenantRoom(tenant, held, _half(hands - held), _half(fresh - unproven))
+    def _of_tenant(self, tenant: str, capacity: int, unproven_capacity: int) -> TenantRoom:
+        by_origin = {origin: count for (name, origin), count in self._held.items() if name == tenant}
+        held = sum(by_origin.values())
+        unproven = sum(count for origin, count in by_origin.items() if origin not in self._windows)
+        return TenantRoom(tenant, held, _half(capacity - held), _half(unproven_capacity - unproven))
 
     def _window(self, origin: str) -> int:
         return self._windows.get(origin, UNPROVEN)
 
-    # -- whose turn it is ----------------------------------------------------------------------------
+    # -- slots ---------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def turn(self, origin: str) -> AsyncIterator[bool]:
-        """Wait for a place among those under way. False when its origin has become slow while it waited."""
+    async def slot(self, origin: str) -> AsyncIterator[bool]:
+        """Wait for a slot. Yields False when the origin became slow meanwhile."""
         lane = self._lanes.setdefault(origin, _Lane(self._per_origin))
         async with lane:
             if lane.is_given_up:
                 yield False
                 return
-            place = await self._take_place(origin)
-            timer = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._give_up, origin, lane, place)
+            slot = await self._acquire_slot(origin)
+            timer = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._give_up, origin, lane, slot)
             try:
                 yield True
             finally:
                 timer.cancel()
-                place.give_back()
+                slot.release()
 
-    async def _take_place(self, origin: str) -> _Place:
+    async def _acquire_slot(self, origin: str) -> _Slot:
         if origin in self._windows:
             await self._all.acquire()
-            return _Place(self._all)
+            return _Slot(self._all)
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self._unproven)
             await self._all.acquire()
             stack.pop_all()
-        return _Place(self._unproven, self._all)
+        return _Slot(self._unproven, self._all)
 
-    def _give_up(self, origin: str, lane: _Lane, place: _Place) -> None:
-        """It may still be answered, but nobody waits behind it."""
-        place.give_back()
+    def _give_up(self, origin: str, lane: _Lane, slot: _Slot) -> None:
+        """Give up the slot of a slow request; it may still get a response, but nothing waits for it."""
+        slot.release()
         self._windows.pop(origin, None)
         if lane.is_given_up:
             return

@@ -1,6 +1,6 @@
-"""Spreading: each row of the outbox becomes a delivery for everybody who wants to hear it.
+"""Fan-out: each outbox row becomes a delivery for every interested receiver.
 
-One at a time does this, whoever has the turn: so the events of a job become deliveries in their order.
+One relay at a time does this, under an advisory lock: so the events of a job become deliveries in order.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ SHOWN_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """What one pass did; `is_full` when there may be more."""
+class FanOutResult:
+    """The result of one pass; `is_full` when the outbox may contain more."""
 
     deliveries: int = 0
     is_full: bool = False
 
 
-class Wish(NamedTuple):
-    """Somebody who wants to hear of it."""
+class DeliveryTarget(NamedTuple):
+    """A receiver of an event."""
 
     destination: str
     url: str
@@ -51,111 +51,123 @@ class Wish(NamedTuple):
     headers: dict[str, str]
 
 
-async def spread(tx: Transaction, own_hands: int, limit: int = BATCH) -> Spread:
-    """Spread a batch; nothing when somebody else is at it. Other relays are called if it is much."""
+async def fan_out(tx: Transaction, own_capacity: int, limit: int = BATCH) -> FanOutResult:
+    """Fan out a batch; nothing while another relay does. Wakes other relays if it exceeds `own_capacity`."""
     if not await try_turn(tx, TURN):
-        return Spread()
-    told = await store.take_outbox(tx, limit, MAX_RESULT_BYTES)
-    if not told:
-        return Spread()
-    subscriptions = await store.load_subscriptions(tx, {one.tenant_id for one in told})
-    made = [delivery for one in told for delivery in _deliveries(one, subscriptions)]
-    if made:
-        await store.insert_deliveries(tx, made, calls_others=len(made) > own_hands)
-    return Spread(len(made), len(told) >= limit)
+        return FanOutResult()
+    events = await store.take_outbox(tx, limit, MAX_RESULT_BYTES)
+    if not events:
+        return FanOutResult()
+    subscriptions = await store.load_subscriptions(tx, {event.tenant_id for event in events})
+    deliveries = [delivery for event in events for delivery in _deliveries(event, subscriptions)]
+    if deliveries:
+        await store.insert_deliveries(tx, deliveries, calls_others=len(deliveries) > own_capacity)
+    return FanOutResult(len(deliveries), len(events) >= limit)
 
 
-async def spread_oldest(tx: Transaction, own_hands: int) -> Spread:
-    """Spread one row. What cannot be spread, whatever the reason, becomes a dead letter."""
+async def fan_out_oldest(tx: Transaction, own_capacity: int) -> FanOutResult:
+    """Fan out the oldest row. A row that fails becomes a dead letter."""
     if not await try_turn(tx, TURN):
-        return Spread()
+        return FanOutResult()
     row_id = await store.oldest_in_outbox(tx)
     if row_id is None:
-        return Spread()
+        return FanOutResult()
     try:
-        async with tx.connection.transaction():  # a savepoint: the turn stays ours
-            return await spread(tx, own_hands, limit=1)
-    except psycopg.OperationalError:  # the database's fault, not the row's
+        async with tx.connection.transaction():  # a savepoint: the advisory lock is kept
+            return await fan_out(tx, own_capacity, limit=1)
+    except psycopg.OperationalError:  # an error of the database, not of the row
         raise
     except Exception as error:
-        log.warning("row of the outbox set aside", row=row_id, error=_reason(error))
+        log.warning("outbox row set aside", row=row_id, error=_reason(error))
         await store.set_aside(tx, row_id, new_id(), _reason(error))
-        return Spread(0, is_full=True)
+        return FanOutResult(0, is_full=True)
 
 
-def _deliveries(told: OutboxEvent, subscriptions: Iterable[WebhookSubscription]) -> Iterator[NewDelivery]:
-    """For everybody who wants to hear it. What cannot be told to one is a dead letter of theirs alone."""
-    yield from _to(told, CALLBACK, _callback_wish, told)
-    for one in subscriptions:
-        yield from _to(told, one.subscription_id, _subscription_wish, told, one)
+def _deliveries(event: OutboxEvent, subscriptions: Iterable[WebhookSubscription]) -> Iterator[NewDelivery]:
+    """Yield a delivery for each interested receiver. An error for one receiver is a dead letter for it alone."""
+    yield from _delivery_or_dead_letter(event, CALLBACK, _callback_target, event)
+    for subscription in subscriptions:
+        yield from _delivery_or_dead_letter(
+            event, subscription.subscription_id, _subscription_target, event, subscription
+        )
 
 
-def _to(
-    told: OutboxEvent, destination: str, find: Callable[..., Wish | None], *given: object
+def _delivery_or_dead_letter(
+    event: OutboxEvent, destination: str, find: Callable[..., DeliveryTarget | None], *arguments: object
 ) -> list[NewDelivery]:
     try:
-        wish = find(*given)
-        return [] if wish is None else [_delivery(told, wish)]
+        target = find(*arguments)
+        return [] if target is None else [_delivery(event, target)]
     except Exception as error:
-        log.warning("event set aside", job_id=told.job_id, destination=destination, error=_reason(error))
-        facts = (told.tenant_id, told.job_id, told.seq or 0, told.type, destination, NOWHERE, "")
-        return [NewDelivery(new_id(), *facts, UNSENT, b"null", _reason(error))]
+        log.warning("event set aside", job_id=event.job_id, destination=destination, error=_reason(error))
+        fields = (event.tenant_id, event.job_id, event.seq or 0, event.type, destination, NOWHERE, "")
+        return [NewDelivery(new_id(), *fields, UNSENT, b"null", _reason(error))]
 
 
 def _reason(error: Exception) -> str:
-    """In one line: a trace would show the secrets at hand."""
+    """Return the error in one line: a traceback could show secrets."""
     kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
-    return f"cannot be told: {kind}{error}"[:SHOWN_CHARACTERS]
+    return f"cannot be rendered: {kind}{error}"[:SHOWN_CHARACTERS]
 
 
-def _callback_wish(told: OutboxEvent) -> Wish | None:
-    callback = None if told.callback is None else orjson.loads(told.callback)
+def _callback_target(event: OutboxEvent) -> DeliveryTarget | None:
+    callback = None if event.callback is None else orjson.loads(event.callback)
     if callback is None:
         return None
     if not isinstance(callback, dict) or not isinstance(callback.get("url"), str):
-        raise ValueError("a callback is an object with a url")
+        raise ValueError("a callback must be an object with a url")
     types, headers = callback.get("events") or [], callback.get("headers") or {}
     if not isinstance(types, list) or not isinstance(headers, dict):
-        raise ValueError("events of a callback are a list, headers an object")
-    if not _wants(types, told.type):
+        raise ValueError("the events of a callback must be a list, its headers an object")
+    if not _matches(types, event.type):
         return None
     style = callback.get("style") or CLOUDEVENTS
-    return Wish(CALLBACK, callback["url"], style, callback.get("secret") or None, headers)
+    return DeliveryTarget(CALLBACK, callback["url"], style, callback.get("secret") or None, headers)
 
 
-def _subscription_wish(told: OutboxEvent, one: WebhookSubscription) -> Wish | None:
-    fits = one.workflow_id is None or one.workflow_id == told.workflow_id
-    if one.tenant_id != told.tenant_id or not fits or not _wants(one.types, told.type):
+def _subscription_target(event: OutboxEvent, subscription: WebhookSubscription) -> DeliveryTarget | None:
+    is_of_workflow = subscription.workflow_id is None or subscription.workflow_id == event.workflow_id
+    if (
+        subscription.tenant_id != event.tenant_id
+        or not is_of_workflow
+        or not _matches(subscription.types, event.type)
+    ):
         return None
-    return Wish(one.subscription_id, one.url, one.style, one.secret, orjson.loads(one.headers))
+    return DeliveryTarget(
+        subscription.subscription_id,
+        subscription.url,
+        subscription.style,
+        subscription.secret,
+        orjson.loads(subscription.headers),
+    )
 
 
-def _wants(types: list[str], kind: str) -> bool:
+def _matches(types: list[str], kind: str) -> bool:
     return not types or kind in {full_type(name) for name in types}
 
 
-def _delivery(told: OutboxEvent, wish: Wish) -> NewDelivery:
+def _delivery(event: OutboxEvent, target: DeliveryTarget) -> NewDelivery:
     delivery_id = new_id()
-    hop = hops_of(None if told.labels is None else orjson.loads(told.labels)) + 1
-    headers = {**wish.headers, HOP: str(hop)}
-    sending = {"style": wish.style, "secret": wish.secret, "headers": headers, "type": told.type}
-    sending |= {} if told.trace_parent is None else {"trace_parent": told.trace_parent}
+    hop = hops_of(None if event.labels is None else orjson.loads(event.labels)) + 1
+    headers = {**target.headers, HOP: str(hop)}
+    options = {"style": target.style, "secret": target.secret, "headers": headers, "type": event.type}
+    options |= {} if event.trace_parent is None else {"trace_parent": event.trace_parent}
     return NewDelivery(
         delivery_id,
-        told.tenant_id,
-        told.job_id,
-        told.seq or 0,
-        told.type,
-        wish.destination,
-        _origin(wish.url),
-        wish.url,
-        orjson.dumps(sending),
-        render(told, delivery_id, wish.style),
+        event.tenant_id,
+        event.job_id,
+        event.seq or 0,
+        event.type,
+        target.destination,
+        _origin(target.url),
+        target.url,
+        orjson.dumps(options),
+        render(event, delivery_id, target.style),
     )
 
 
 def _origin(url: str) -> str:
     try:
         return read_url(url).origin
-    except ForbiddenDestination:  # the relay will say so
+    except ForbiddenDestination:  # the relay reports it
         return NOWHERE

@@ -1,13 +1,12 @@
-"""The only way out: a guard says where a request may go, and the request goes to the address it checked.
+"""Outgoing requests: a guard checks the destination, and the request goes to the checked address.
 
-A name is resolved once, by the guard. Who resolves it again when connecting can be led elsewhere in
-between (DNS rebinding), so `open_request` connects to the checked address, and looks at the other end
-before anything is sent; the name only appears in the Host header and in TLS, where the certificate must
-be that of the name. Redirects are answers like others; only downloads follow them, hop by hop, through
-the same guard.
+The guard resolves a name once. A second resolution when connecting could return another address (DNS
+rebinding), so `open_request` connects to the checked address and verifies the peer before it sends anything. The
+name appears only in the Host header and in TLS, where the certificate must match it. Redirects are not
+followed; only downloads follow them, one by one, through the same guard.
 
-Workflows (`runners/http_handler.py`), files (`containers/artifact_transfer.py`) and callbacks
-(`delivery/relay.py`) go this way; no other module has an HTTP client.
+Workflows (`runners/http_handler.py`), files (`apps/containers/runtime/artifact_transfer.py`) and callbacks
+(`delivery/relay.py`) use this package; no other module has an HTTP client.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from cograil.egress.ssrf_guard import (
     Destination,
     ForbiddenDestination,
     OutboundGuard,
-    Place,
+    ParsedUrl,
     PublicOnly,
     UnknownHost,
     read_url,
@@ -32,7 +31,7 @@ __all__ = [
     "Headers",
     "KeptConnections",
     "OutboundGuard",
-    "Place",
+    "ParsedUrl",
     "PublicOnly",
     "UnknownHost",
     "open_request",

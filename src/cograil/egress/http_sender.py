@@ -1,4 +1,4 @@
-"""Sending a request to a destination that was checked, and nowhere else."""
+"""Sends requests to checked destinations only."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     import httpx2
 
 MAX_ADDRESSES_TRIED = 4
-MAX_KEPT = 64  # places to which connections are kept
+MAX_KEPT = 64  # connection pools
 KEPT_SECONDS = 30.0
 
 Headers = list[tuple[bytes, bytes]]
-Content = bytes | Callable[[], AsyncIterator[bytes]]  # all of it, or where to get it piece by piece
+Content = bytes | Callable[[], AsyncIterator[bytes]]  # the whole body, or a function that returns its chunks
 
 
 @asynccontextmanager
 async def open_request(
     destination: Destination, method: str, headers: Headers, content: Content
 ) -> AsyncIterator[httpx2.Response]:
-    """Send this request; its answer, of which the body is still to be read.
+    """Send this request and yield the response; its body is not read yet.
 
-    Raises what httpx2 raises. A connection is for one request: one that is shared by address would send
-    a request for one name over a connection whose certificate was checked for another.
+    Raises what httpx2 raises. A connection serves one request: a connection shared by address could send a
+    request for one name over TLS that was verified for another.
     """
     import httpx2  # noqa: PLC0415  most processes never send a request
 
     async with httpx2.AsyncHTTPTransport(verify=await _tls(destination), trust_env=False) as transport:
 
-        async def to(address: Address) -> httpx2.Response:
+        async def send_to(address: Address) -> httpx2.Response:
             return await transport.handle_async_request(
                 _request(destination, address, method, headers, content)
             )
 
-        response = await _first_answer(destination, to)
+        response = await _first_response(destination, send_to)
         try:
             yield response
         finally:
@@ -52,35 +52,35 @@ async def open_request(
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Pool:
     transport: httpx2.AsyncHTTPTransport
-    busy: int = 0  # requests that are under way
+    busy: int = 0  # current requests
 
 
 class KeptConnections:
-    """As `open_request`, but connections stay open for the next request to the same scheme, host, port and
-    checked address. Those to the places that were not used for longest are closed first."""
+    """Like `open_request`, but connections stay open for further requests to the same scheme, host, port and
+    checked address. The least recently used are closed first."""
 
-    def __init__(self, per_place: int) -> None:
-        self._per_place = per_place
-        self._kept: OrderedDict[tuple[str, str, int, Address], _Kept] = OrderedDict()
+    def __init__(self, per_destination: int) -> None:
+        self._per_destination = per_destination
+        self._pools: OrderedDict[tuple[str, str, int, Address], _Pool] = OrderedDict()
 
     @asynccontextmanager
     async def open_request(
         self, destination: Destination, method: str, headers: Headers, content: Content
     ) -> AsyncIterator[httpx2.Response]:
-        """Send this request; its answer, of which the body is still to be read."""
-        in_use: list[_Kept] = []
+        """Send this request and yield the response; its body is not read yet."""
+        in_use: list[_Pool] = []
 
-        async def to(address: Address) -> httpx2.Response:
-            kept = await self._place(destination, address)
-            kept.busy += 1
-            in_use.append(kept)
+        async def send_to(address: Address) -> httpx2.Response:
+            pool = await self._pool(destination, address)
+            pool.busy += 1
+            in_use.append(pool)
             request = _request(destination, address, method, headers, content)
-            return await kept.transport.handle_async_request(request)
+            return await pool.transport.handle_async_request(request)
 
         try:
-            response = await _first_answer(destination, to)
+            response = await _first_response(destination, send_to)
             try:
                 yield response
             finally:
@@ -91,29 +91,29 @@ class KeptConnections:
 
     async def close(self) -> None:
         """Close all connections."""
-        while self._kept:
-            await self._kept.popitem()[1].transport.aclose()
+        while self._pools:
+            await self._pools.popitem()[1].transport.aclose()
 
-    async def _place(self, destination: Destination, address: Address) -> _Kept:
+    async def _pool(self, destination: Destination, address: Address) -> _Pool:
         import httpx2  # noqa: PLC0415
 
         key = (destination.scheme, destination.host, destination.port, address)
-        if key not in self._kept:
+        if key not in self._pools:
             verify = await _tls(destination)
-            if key not in self._kept:  # somebody may have been quicker
-                limits = httpx2.Limits(max_connections=self._per_place, keepalive_expiry=KEPT_SECONDS)
-                self._kept[key] = _Kept(
+            if key not in self._pools:  # another request may have opened it meanwhile
+                limits = httpx2.Limits(max_connections=self._per_destination, keepalive_expiry=KEPT_SECONDS)
+                self._pools[key] = _Pool(
                     httpx2.AsyncHTTPTransport(verify=verify, trust_env=False, limits=limits)
                 )
-        kept = self._kept[key]
-        self._kept.move_to_end(key)
+        pool = self._pools[key]
+        self._pools.move_to_end(key)
         await self._close_the_oldest()
-        return kept
+        return pool
 
     async def _close_the_oldest(self) -> None:
-        spare = max(0, len(self._kept) - MAX_KEPT)
-        for key in [key for key, kept in self._kept.items() if not kept.busy][:spare]:
-            await self._kept.pop(key).transport.aclose()
+        spare = max(0, len(self._pools) - MAX_KEPT)
+        for key in [key for key, kept in self._pools.items() if not kept.busy][:spare]:
+            await self._pools.pop(key).transport.aclose()
 
 
 def _request(
@@ -121,7 +121,7 @@ def _request(
 ) -> httpx2.Request:
     import httpx2  # noqa: PLC0415
 
-    async def look(event: str, info: dict[str, Any]) -> None:
+    async def check_connection(event: str, info: dict[str, Any]) -> None:
         if event == "connection.connect_tcp.complete":
             await _check_peer(info["return_value"], address)
 
@@ -133,44 +133,44 @@ def _request(
         extensions={
             "sni_hostname": destination.host,
             "timeout": {"connect": ssrf_guard.CONNECT_SECONDS},
-            "trace": look,
+            "trace": check_connection,
         },
     )
 
 
 async def _check_peer(stream: Any, address: Address) -> None:
-    """Raises ForbiddenDestination when the other end is not the address that was checked."""
+    """Raise ForbiddenDestination when the peer is not the checked address."""
     peer = stream.get_extra_info("server_addr")
     if peer is None or unwrapped(ip_address(str(peer[0]).partition("%")[0])) != address:
         await stream.aclose()
-        raise ForbiddenDestination("blocked_address", "the connection led to another address")
+        raise ForbiddenDestination("blocked_address", "the connection reached another address")
 
 
-async def _first_answer(
-    destination: Destination, to: Callable[[Address], Awaitable[httpx2.Response]]
+async def _first_response(
+    destination: Destination, send_to: Callable[[Address], Awaitable[httpx2.Response]]
 ) -> httpx2.Response:
-    """Of the first address that can be connected to: nothing was sent to those before it."""
+    """Return the response of the first address that accepts a connection; nothing was sent to those before it."""
     import httpx2  # noqa: PLC0415
 
     *others, last = destination.addresses[:MAX_ADDRESSES_TRIED]
     for address in others:
         try:
-            return await to(address)
+            return await send_to(address)
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
             continue
-    return await to(last)
+    return await send_to(last)
 
 
 async def _tls(destination: Destination) -> ssl.SSLContext:
-    """What verifies certificates. Made in a thread, as reading all authorities takes a while."""
+    """Return the TLS context. It is created in a thread: reading all authorities takes a while."""
     if destination.scheme == "https":
         return await asyncio.to_thread(tls_context)
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, and is not used
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # a placeholder that trusts no authority
 
 
 @functools.cache
 def tls_context() -> ssl.SSLContext:
-    """Trusts the authorities of the system, or those of SSL_CERT_FILE."""
+    """Return a context that trusts the authorities of the system, or those of SSL_CERT_FILE."""
     import httpx2  # noqa: PLC0415
 
     return httpx2.create_ssl_context()

@@ -1,4 +1,4 @@
-"""Where a request may go: URLs read strictly, names resolved once, addresses held against our own table."""
+"""The SSRF guard: parses URLs strictly, resolves names once, checks addresses against its own table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Resolve = Callable[[str, int], Awaitable[list[Address]]]
 CONNECT_SECONDS = 10.0
 MAX_URL = 8_000
 PORTS = {"http": 80, "https": 443}
-# Other services listen there, and some of them take a request for their own language.
+# Ports of other services; some of them accept an HTTP request as their own protocol.
 OTHER_PORTS = frozenset(
     {
         *(*range(1, 80), *range(81, 443), *range(444, 1024)),
@@ -32,10 +32,10 @@ OTHER_PORTS = frozenset(
 _NOT_IN_URL = re.compile(r"[\x00-\x20\x7f\\]")
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
-_IN_BRACKETS = re.compile(r"\[[0-9A-Fa-f:.]+\](?::[0-9]*)?")  # and nothing before or behind them
-_NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")  # resolvers take 127.1 and 0x7f.1 for addresses
+_IN_BRACKETS = re.compile(r"\[[0-9A-Fa-f:.]+\](?::[0-9]*)?")  # and nothing before or after them
+_NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")  # resolvers accept 127.1 and 0x7f.1 as addresses
 
-# Our own table: what `ipaddress` calls global differs between versions of Python.
+# Our own table: what `ipaddress` calls global differs between Python versions.
 _NOT_PUBLIC_V4 = [
     ip_network(text)
     for text in (
@@ -52,7 +52,7 @@ _NOT_PUBLIC_V6 = [
 
 
 class ForbiddenDestination(Exception):
-    """The request must not go there. `reason` is a word: scheme, invalid_url, userinfo, invalid_host, port
+    """The guard forbids this destination. `reason` is one of scheme, invalid_url, userinfo, invalid_host, port
     or blocked_address."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -61,12 +61,12 @@ class ForbiddenDestination(Exception):
 
 
 class UnknownHost(Exception):
-    """The name cannot be resolved now."""
+    """The host name cannot be resolved now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What a URL says, read strictly. `literal` is the address when the host is one."""
+class ParsedUrl:
+    """A strictly parsed URL. `literal` is the address if the host is one."""
 
     scheme: str
     host: str
@@ -83,7 +83,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a request may go: every one of `addresses` was checked."""
+    """A permitted destination: all its addresses were checked."""
 
     scheme: str
     host: str
@@ -98,7 +98,7 @@ class Destination:
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
     def url_at(self, address: Address) -> str:
-        """The URL with this address in place of the name."""
+        """Return the URL with this address instead of the name."""
         literal = f"[{address}]" if address.version == 6 else str(address)
         return f"{self.scheme}://{literal}:{self.port}{self.target}"
 
@@ -107,17 +107,17 @@ class OutboundGuard(Protocol):
     """Decides where requests may go."""
 
     async def check(self, url: str) -> Destination:
-        """Where this URL leads. Raises ForbiddenDestination or UnknownHost."""
+        """Return the destination of this URL. Raises ForbiddenDestination or UnknownHost."""
 
 
 async def resolve(host: str, port: int) -> list[Address]:
-    """All addresses of a name, in the order in which to try them. Raises OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [ip_address(sockaddr[0]) for *_, sockaddr in found]
+    """Return all addresses of a name, in the order to try them. Raises OSError."""
+    records = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [ip_address(sockaddr[0]) for *_, sockaddr in records]
 
 
 class PublicOnly:
-    """Lets requests go to public addresses, and to what the settings allow."""
+    """Permits public addresses, and hosts and networks that the settings allow."""
 
     def __init__(self, settings: OutboundSettings, resolve: Resolve = resolve) -> None:
         self._allows_all = settings.allow_private
@@ -125,38 +125,38 @@ class PublicOnly:
         self._networks = settings.allowed_networks()
         self._resolve = resolve
 
-    def inspect(self, url: str) -> Place:
-        """What can be said of a URL without asking for its name. Raises ForbiddenDestination."""
-        place = read_url(url)
-        if place.literal is not None:
-            self._check_addresses(place.host, (place.literal,))
-        if place.port in OTHER_PORTS and not self._is_named(place):
-            raise ForbiddenDestination("port", f"port {place.port} is not one of HTTP")
-        return place
+    def inspect(self, url: str) -> ParsedUrl:
+        """Check a URL without resolving its name. Raises ForbiddenDestination."""
+        parsed = read_url(url)
+        if parsed.literal is not None:
+            self._check_addresses(parsed.host, (parsed.literal,))
+        if parsed.port in OTHER_PORTS and not self._is_named(parsed):
+            raise ForbiddenDestination("port", f"port {parsed.port} is not an HTTP port")
+        return parsed
 
     async def check(self, url: str) -> Destination:
-        place = self.inspect(url)
-        addresses = (place.literal,) if place.literal is not None else await self._addresses_of(place)
-        self._check_addresses(place.host, addresses)
-        return Destination(place.scheme, place.host, place.port, place.target, addresses)
+        parsed = self.inspect(url)
+        addresses = (parsed.literal,) if parsed.literal is not None else await self._addresses_of(parsed)
+        self._check_addresses(parsed.host, addresses)
+        return Destination(parsed.scheme, parsed.host, parsed.port, parsed.target, addresses)
 
     def _check_addresses(self, host: str, addresses: tuple[Address, ...]) -> None:
         if host not in self._hosts and (refused := [a for a in addresses if not self._is_allowed(a)]):
             raise ForbiddenDestination(
                 "blocked_address",
-                f"{host} leads to {refused[0]}, which is no public address; "
+                f"{host} resolves to {refused[0]}, which is not a public address; "
                 "COGRAIL_OUTBOUND__ALLOW can allow hosts and networks",
             )
 
-    async def _addresses_of(self, place: Place) -> tuple[Address, ...]:
+    async def _addresses_of(self, parsed: ParsedUrl) -> tuple[Address, ...]:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                found = await self._resolve(place.host, place.port)
+                addresses = await self._resolve(parsed.host, parsed.port)
         except (OSError, TimeoutError) as error:
-            raise UnknownHost(f"{place.host} cannot be resolved: {error}") from error
-        if not found:
-            raise UnknownHost(f"{place.host} has no address")
-        return tuple(dict.fromkeys(unwrapped(address) for address in found))
+            raise UnknownHost(f"{parsed.host} cannot be resolved: {error}") from error
+        if not addresses:
+            raise UnknownHost(f"{parsed.host} has no address")
+        return tuple(dict.fromkeys(unwrapped(address) for address in addresses))
 
     def _is_allowed(self, address: Address) -> bool:
         return self._allows_all or is_public(address) or self._is_in_networks(address)
@@ -164,53 +164,53 @@ class PublicOnly:
     def _is_in_networks(self, address: Address) -> bool:
         return any(address in network for network in self._networks)
 
-    def _is_named(self, place: Place) -> bool:
-        """Whether the settings name this very host or its address: then whoever set them knows its port."""
-        literal = place.literal
+    def _is_named(self, parsed: ParsedUrl) -> bool:
+        """Return whether the settings name this host or its address: then any port is permitted."""
+        literal = parsed.literal
         return (
-            self._allows_all or place.host in self._hosts or bool(literal and self._is_in_networks(literal))
+            self._allows_all or parsed.host in self._hosts or bool(literal and self._is_in_networks(literal))
         )
 
 
 def is_public(address: Address) -> bool:
-    """Whether it belongs to the internet, and not to this machine, its networks or its provider."""
+    """Return whether an address is public, and not of this machine, its networks or its provider."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC_V4)
     return address in _PUBLIC_V6 and not any(address in network for network in _NOT_PUBLIC_V6)
 
 
-# --- reading URLs, strictly: whatever two readers could read differently is refused
+# --- strict URL parsing: a URL that two parsers could read differently is rejected
 
 
-def read_url(url: str, most: int = MAX_URL) -> Place:
-    """What this URL says. Raises ForbiddenDestination; nobody is asked for the name."""
-    parts = _split(url, most)
+def read_url(url: str, max_length: int = MAX_URL) -> ParsedUrl:
+    """Parse this URL without resolving its name. Raises ForbiddenDestination."""
+    parts = _split(url, max_length)
     host = _host_of(parts)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Place(parts.scheme, host, _port_of(parts), target, _literal(host))
+    return ParsedUrl(parts.scheme, host, _port_of(parts), target, _literal(host))
 
 
-def _split(url: str, most: int) -> SplitResult:
-    if len(url) > most or _NOT_IN_URL.search(url):
+def _split(url: str, max_length: int) -> SplitResult:
+    if len(url) > max_length or _NOT_IN_URL.search(url):
         raise ForbiddenDestination(
             "invalid_url",
-            f"a url has at most {most:,} characters, without blanks, backslashes and control characters",
+            f"a url has at most {max_length:,} characters, without spaces, backslashes and control characters",
         )
     try:
         parts = urlsplit(url)
     except ValueError as error:
         raise ForbiddenDestination("invalid_url", f"the url cannot be read: {error}") from None
     if parts.scheme not in PORTS:
-        raise ForbiddenDestination("scheme", "a url begins with http:// or https://")
+        raise ForbiddenDestination("scheme", "a url must start with http:// or https://")
     if "@" in parts.netloc and ":" not in parts.netloc.rpartition("@")[0]:
-        raise ForbiddenDestination("invalid_url", "a url must not hold an @ before its host")
+        raise ForbiddenDestination("invalid_url", "a url must not contain an @ before its host")
     if "@" in parts.netloc:
-        raise ForbiddenDestination("userinfo", "a url must not hold a user or password; send a header")
+        raise ForbiddenDestination("userinfo", "a url must not contain a user or password; send a header")
     return parts
 
 
 def _host_of(parts: SplitResult) -> str:
-    """The host in lower case: an address as it is usually written, or a name that cannot be taken for one."""
+    """Return the host in lower case: a canonical address, or a name that is not a numeric address."""
     host, written = parts.hostname or "", parts.netloc
     is_odd = not written.isascii() or ("[" in written and not _IN_BRACKETS.fullmatch(written))
     literal = _literal(host)
@@ -219,7 +219,7 @@ def _host_of(parts: SplitResult) -> str:
     if is_odd or not _NAME.fullmatch(host) or _NUMERIC.fullmatch(host):
         raise ForbiddenDestination(
             "invalid_host",
-            f"{host[:80]!r} is neither the name of a host nor an address; write other scripts as xn--",
+            f"{host[:80]!r} is neither a host name nor an address; write other scripts as xn--",
         )
     return host
 
@@ -242,5 +242,5 @@ def _literal(host: str) -> Address | None:
 
 
 def unwrapped(address: Address) -> Address:
-    """The IPv4 address in ::ffff:127.0.0.1, which is where a connection to it goes."""
+    """Return the IPv4 address of ::ffff:127.0.0.1, which a connection to it reaches."""
     return getattr(address, "ipv4_mapped", None) or address

@@ -1,13 +1,15 @@
-"""The gateway: what callers outside may see and ask for.
+"""The gateway: the public API for external callers, and views for operators.
 
-It reads the database in a role that can do nothing else, and sends every change to the API, with the key of
-whoever asked for it: it has none of its own, so whoever breaks in here can do no more than the callers can.
+It reads the database with a read-only role and sends every change to the API, with the key of the caller. It has
+no key of its own, so an attacker who controls the gateway can do no more than its callers.
 
-    startup    what must be there before anything is served, the probes, and the application
-    door       how it says what goes wrong, and what is behind it
-    upstream   the API and the workers, as it talks to them
-    platform   requests of callers outside, who know nothing of jobs; submits of operators
-    status     jobs as operators look at them
-    admin      what operators look at across jobs
-    proxy      the paths of the API and of workers that are passed on, and no others
+    gateway_readiness   startup checks, the probes, and the application
+    gateway_context     the context of the routes, and the error format
+    upstream_client     the client of the API and the workers
+    public_requests     requests of external callers, who do not see jobs; submits of operators
+    operator_views      views of jobs for operators
+    admin_views         views across jobs, settings and health
+    proxy               the proxied paths of the API and of workers
+    gateway_schemas     response types for the OpenAPI document
+    gateway_openapi     the OpenAPI document
 """

@@ -1,4 +1,4 @@
-"""What operators look at across jobs, and how the gateway itself is doing."""
+"""Views for operators across jobs, and the health and settings of the gateway."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 from starlette.responses import Response
 
-from cograil.gateway.gateway_context import Asked
+from cograil.gateway.gateway_context import GatewayCall
 from cograil.http.server.dispatcher import reply
 from cograil.http.server.request_parsing import Query
 from cograil.http.server.routing import Router
@@ -18,25 +18,25 @@ from cograil.store import gateway_queries, job_queries
 
 admin = Router("admin", "")
 
-PATIENCE_SECONDS = 2.0
+TIMEOUT_SECONDS = 2.0
 HEALTHY = "ok"
 
 
-class Most(Query):
-    """How many."""
+class PageSize(Query):
+    """The size of a page."""
 
     limit: Annotated[int, Field(ge=1, le=500)] = 50
 
 
-@admin.get("/gateway/health", "operator", responses={200: "how it is doing"})
-async def show_own_health(call: Asked) -> Response:
-    """Say how the gateway is doing."""
+@admin.get("/gateway/health", "operator", responses={200: "the state of the gateway"})
+async def show_own_health(call: GatewayCall) -> Response:
+    """Show the health of the gateway."""
     return reply(await _health(call))
 
 
-@admin.get("/admin/health", "operator", responses={200: "how it and all that it needs are doing"})
-async def show_health(call: Asked) -> Response:
-    """Say how the gateway is doing, and the processes that do the work."""
+@admin.get("/admin/health", "operator", responses={200: "the state of the gateway and of its dependencies"})
+async def show_health(call: GatewayCall) -> Response:
+    """Show the health of the gateway, and the live processes."""
     async with call.transaction("show") as tx:
         processes = await job_queries.list_processes(tx)
         jobs = await gateway_queries.count_jobs(tx, call.caller.tenant)
@@ -45,76 +45,76 @@ async def show_health(call: Asked) -> Response:
 
 
 @admin.get("/admin/config", "operator", responses={200: "its settings, without secrets"})
-async def show_config(call: Asked) -> Response:
-    """Show the settings of the gateway; passwords are stars."""
-    wanted = ("gateway.", "log.", "lease.")
-    settings = [one for one in describe(call.context.settings) if one.name.startswith(wanted)]
+async def show_config(call: GatewayCall) -> Response:
+    """Show the settings of the gateway; secrets are masked."""
+    prefixes = ("gateway.", "log.", "lease.")
+    settings = [setting for setting in describe(call.context.settings) if setting.name.startswith(prefixes)]
     return reply(
         {
             "version": version_of("cograil"),
             "is_read_only": True,
-            "config": {one.name: one.value for one in settings},
+            "config": {setting.name: setting.value for setting in settings},
             "orchestrator_url": call.context.api.url,
         }
     )
 
 
-@admin.get("/admin/active-jobs", "operator", query=Most, responses={200: "jobs that have not ended"})
-async def list_active_jobs(call: Asked) -> Response:
+@admin.get("/admin/active-jobs", "operator", query=PageSize, responses={200: "jobs that have not ended"})
+async def list_active_jobs(call: GatewayCall) -> Response:
     """List the jobs that have not ended."""
     async with call.transaction("show") as tx:
         page = await gateway_queries.page_jobs(
             tx, call.caller.tenant, statuses=["pending", "running"], limit=call.query.limit
         )
-    return reply(_listed("jobs", [job for job, _ in page]))
+    return reply(_page("jobs", [job for job, _ in page]))
 
 
-@admin.get("/admin/recent-events", "operator", query=Most, responses={200: "the latest first"})
-async def list_recent_events(call: Asked) -> Response:
-    """List what happened last."""
+@admin.get("/admin/recent-events", "operator", query=PageSize, responses={200: "the latest first"})
+async def list_recent_events(call: GatewayCall) -> Response:
+    """List the latest events."""
     async with call.transaction("show") as tx:
         return reply(
-            _listed("events", await gateway_queries.recent_events(tx, call.caller.tenant, call.query.limit))
+            _page("events", await gateway_queries.recent_events(tx, call.caller.tenant, call.query.limit))
         )
 
 
-@admin.get("/admin/orphans", "operator", query=Most, responses={200: "jobs that nobody looks after"})
-async def list_orphans(call: Asked) -> Response:
-    """List the jobs whose news or hour have waited for two leases."""
+@admin.get("/admin/orphans", "operator", query=PageSize, responses={200: "jobs without progress"})
+async def list_orphans(call: GatewayCall) -> Response:
+    """List the jobs whose inputs or wake-up time have waited for two leases."""
     seconds = 2 * call.context.settings.lease.seconds
     async with call.transaction("show") as tx:
-        found = await gateway_queries.orphaned_jobs(tx, call.caller.tenant, seconds, call.query.limit)
-    return reply(_listed("orphans", found) | {"threshold_seconds": seconds})
+        jobs = await gateway_queries.orphaned_jobs(tx, call.caller.tenant, seconds, call.query.limit)
+    return reply(_page("orphans", jobs) | {"threshold_seconds": seconds})
 
 
-@admin.get("/admin/running-nodes", "operator", query=Most, responses={200: "the oldest first"})
-async def list_running_nodes(call: Asked) -> Response:
-    """List the nodes that run now."""
+@admin.get("/admin/running-nodes", "operator", query=PageSize, responses={200: "the oldest first"})
+async def list_running_nodes(call: GatewayCall) -> Response:
+    """List the running nodes."""
     async with call.transaction("show") as tx:
         return reply(
-            _listed("nodes", await gateway_queries.running_nodes(tx, call.caller.tenant, call.query.limit))
+            _page("nodes", await gateway_queries.running_nodes(tx, call.caller.tenant, call.query.limit))
         )
 
 
-@admin.get("/admin/failed-nodes", "operator", query=Most, responses={200: "the latest first"})
-async def list_failed_nodes(call: Asked) -> Response:
-    """List the nodes that failed lately."""
+@admin.get("/admin/failed-nodes", "operator", query=PageSize, responses={200: "the latest first"})
+async def list_failed_nodes(call: GatewayCall) -> Response:
+    """List the recently failed nodes."""
     async with call.transaction("show") as tx:
         return reply(
-            _listed("nodes", await gateway_queries.failed_nodes(tx, call.caller.tenant, call.query.limit))
+            _page("nodes", await gateway_queries.failed_nodes(tx, call.caller.tenant, call.query.limit))
         )
 
 
-def _listed(name: str, found: list[job_queries.View]) -> dict[str, Any]:
-    return {name: found, "count": len(found)}
+def _page(name: str, rows: list[job_queries.View]) -> dict[str, Any]:
+    return {name: rows, "count": len(rows)}
 
 
-async def _health(call: Asked) -> dict[str, Any]:
-    """Of the database one is sure: the key of this call was looked up in it, or the call is its proof."""
+async def _health(call: GatewayCall) -> dict[str, Any]:
+    """Return the state of each dependency. The transaction proves that the database responds."""
     gateway = call.context
     async with call.transaction("probe"):
-        checks = {"database": HEALTHY, "orchestrator": await gateway.api.is_alive(PATIENCE_SECONDS)}
+        checks = {"database": HEALTHY, "orchestrator": await gateway.api.is_alive(TIMEOUT_SECONDS)}
     if gateway.worker is not None:
-        checks["worker"] = await gateway.worker.is_alive(PATIENCE_SECONDS)
+        checks["worker"] = await gateway.worker.is_alive(TIMEOUT_SECONDS)
     is_healthy = all(state == HEALTHY for state in checks.values())
     return {"status": "healthy" if is_healthy else "degraded", "checks": checks}

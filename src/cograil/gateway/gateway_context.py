@@ -1,4 +1,4 @@
-"""What is behind the gateway's door, and how it says what goes wrong: `{error, details?, code?}`."""
+"""The context of the gateway's routes, and its error format: `{error, details?, code?}`."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from cograil.http.server.routing import Endpoint, Router
 from cograil.verbs.definition_cache import DefinitionCache
 
 ALSO_UNDER = "/api"
-OURS = frozenset(
+SHOWN_CODES = frozenset(
     {"bad_gateway", "unreachable", "gateway_timeout", "not_configured", "not_ready", "loop_detected"}
 )
-CANNOT = "this cannot be done now; try again later"
+INTERNAL_ERROR = "the request failed; try again later"
 
 
 @dataclass(slots=True)
 class Gateway(ServerContext):
-    """What the gateway needs."""
+    """The context of the routes of the gateway."""
 
     catalog: DefinitionCache
     api: Upstream
     worker: Upstream | None
 
 
-Asked = Call[Gateway]
+GatewayCall = Call[Gateway]
 
 
 def answer(refusal: Refusal, request_id: str) -> Response:
-    """A refusal as the gateway's callers know it. They hear nothing of our own troubles."""
-    is_inside = refusal.status >= 500 and refusal.code not in OURS
-    body: dict[str, Any] = {"error": CANNOT if is_inside else refusal.detail, "code": refusal.code}
-    if not is_inside and (details := _details(refusal)):
+    """Return the error response of the gateway. Internal errors have no details."""
+    is_internal = refusal.status >= 500 and refusal.code not in SHOWN_CODES
+    body: dict[str, Any] = {"error": INTERNAL_ERROR if is_internal else refusal.detail, "code": refusal.code}
+    if not is_internal and (details := _details(refusal)):
         body["details"] = details
     return Response(
         orjson.dumps(body), refusal.status, media_type="application/json", headers={**refusal.headers}
@@ -53,15 +53,15 @@ def _details(refusal: Refusal) -> dict[str, Any]:
     return details
 
 
-def with_prefix(tables: list[Router]) -> list[Router]:
-    """These tables, and once more with every path under /api."""
-    again = []
-    for table in tables:
-        other = Router(table.tag, ALSO_UNDER)
-        other.endpoints = [_moved(endpoint) for endpoint in table.endpoints]
-        again.append(other)
-    return [*tables, *again]
+def with_prefix(routers: list[Router]) -> list[Router]:
+    """Return these routers, followed by copies with every path under /api."""
+    copies = []
+    for router in routers:
+        copy = Router(router.tag, ALSO_UNDER)
+        copy.endpoints = [_with_prefix(endpoint) for endpoint in router.endpoints]
+        copies.append(copy)
+    return [*routers, *copies]
 
 
-def _moved(endpoint: Endpoint) -> Endpoint:
+def _with_prefix(endpoint: Endpoint) -> Endpoint:
     return replace(endpoint, path=ALSO_UNDER + endpoint.path)

@@ -1,4 +1,4 @@
-"""What the gateway answers, for its description."""
+"""The response types of the gateway, for its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cograil.api_schemas.job_schemas import Event, Job, JobStatus, Json, Moment,
 
 
 class TakenRequest(TypedDict):
-    """A request, under the id that it is known by from now on."""
+    """An accepted request and its id."""
 
     request_id: str
     workflow_id: str
@@ -18,7 +18,7 @@ class TakenRequest(TypedDict):
 
 
 class AcceptedRequest(TakenRequest):
-    """A request of a caller outside."""
+    """A request of an external caller."""
 
     status: Literal["accepted"]
 
@@ -32,7 +32,7 @@ class AcceptedSubmit(TakenRequest):
 
 
 class BatchError(TypedDict):
-    """What is wrong with one of many, by its place."""
+    """The error of one item of a batch, by its index."""
 
     index: int
     error: str
@@ -40,7 +40,7 @@ class BatchError(TypedDict):
 
 
 class AcceptedBatch(TypedDict):
-    """How many were accepted, their ids, and what is wrong with the others."""
+    """The number of accepted jobs, their ids, and the errors of the others."""
 
     submitted: int
     failed: int
@@ -49,7 +49,7 @@ class AcceptedBatch(TypedDict):
 
 
 class RequestProgress(TypedDict):
-    """How far a request is."""
+    """The progress of a request."""
 
     completed: int
     total: int
@@ -57,7 +57,7 @@ class RequestProgress(TypedDict):
 
 
 class RequestStatus(TypedDict):
-    """What became of a request."""
+    """The state of a request."""
 
     request_id: str
     workflow_id: str
@@ -70,7 +70,7 @@ class RequestStatus(TypedDict):
 
 
 class SeenJob(TypedDict):
-    """A job as operators look at it."""
+    """A job for operators."""
 
     job_id: str
     workflow_id: str
@@ -95,7 +95,7 @@ class SeenJob(TypedDict):
 
 
 class SeenJobs(TypedDict):
-    """Some jobs, newest first."""
+    """A page of jobs, newest first."""
 
     jobs: list[SeenJob]
     count: int
@@ -114,7 +114,7 @@ class SeenNodes(TypedDict):
 
 
 class SeenEvents(TypedDict):
-    """The events of a job in their order."""
+    """The events of a job, in order."""
 
     job_id: str
     events: list[Event]
@@ -122,7 +122,7 @@ class SeenEvents(TypedDict):
 
 
 class JobCounts(TypedDict):
-    """How many jobs are in each state."""
+    """The number of jobs in each state."""
 
     pending: int
     running: int
@@ -132,7 +132,7 @@ class JobCounts(TypedDict):
 
 
 class Stats(JobCounts):
-    """The same twice, and how many there are."""
+    """The counts by state, twice, and their total."""
 
     stats: JobCounts
     total: int
@@ -140,14 +140,14 @@ class Stats(JobCounts):
 
 
 class GatewayHealth(TypedDict):
-    """How the gateway is doing."""
+    """The health of the gateway."""
 
     status: Literal["healthy", "degraded"]
     checks: dict[str, str]
 
 
 class WholeHealth(GatewayHealth):
-    """And the processes that do the work."""
+    """The health of the gateway, and the live processes."""
 
     processes: dict[str, int]
     jobs: dict[str, int]
@@ -170,14 +170,14 @@ class ActiveJobs(TypedDict):
 
 
 class RecentEvents(TypedDict):
-    """The latest first."""
+    """A page, the latest first."""
 
     events: list[Event]
     count: int
 
 
 class Orphan(TypedDict):
-    """A job whose news or hour have waited for long."""
+    """A job whose inputs or wake-up time have waited too long."""
 
     job_id: str
     workflow_id: str
@@ -189,7 +189,7 @@ class Orphan(TypedDict):
 
 
 class Orphans(TypedDict):
-    """Jobs that nobody looks after."""
+    """Jobs without progress."""
 
     orphans: list[Orphan]
     count: int
@@ -197,7 +197,7 @@ class Orphans(TypedDict):
 
 
 class RunningNode(TypedDict):
-    """A node that a worker has in its hands."""
+    """A node that runs on a worker."""
 
     job_id: str
     node_id: str
@@ -213,7 +213,7 @@ class RunningNode(TypedDict):
 
 
 class RunningNodes(TypedDict):
-    """The oldest first."""
+    """A page, the oldest first."""
 
     nodes: list[RunningNode]
     count: int
@@ -234,20 +234,20 @@ class FailedNode(TypedDict):
 
 
 class FailedNodes(TypedDict):
-    """The latest first."""
+    """A page, the latest first."""
 
     nodes: list[FailedNode]
     count: int
 
 
 class TargetState(TypedDict):
-    """Whether it answers."""
+    """Whether a target responds."""
 
     status: str
 
 
 class ProxyHealth(TypedDict):
-    """Whether the API and the worker answer."""
+    """Whether the API and the worker respond."""
 
     status: Literal["healthy", "degraded"]
     orchestrator: TargetState
@@ -255,7 +255,7 @@ class ProxyHealth(TypedDict):
 
 
 class GatewayReady(TypedDict):
-    """Whether it serves, else what is missing."""
+    """Whether the gateway is ready, else what is missing."""
 
     ready: bool
     checks: dict[str, str]

@@ -1,4 +1,4 @@
-"""Requests from outside. Whoever makes one knows its id, and nothing of jobs; operators submit here too."""
+"""Public requests: external callers see the request and never its jobs. Operators submit here too."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from starlette.responses import Response
 from cograil import strict_json
 from cograil.definitions.suggestions import Suggestions
 from cograil.errors import CograilError
-from cograil.gateway.gateway_context import Asked
-from cograil.gateway.upstream_client import PASSED_ON, Answered, Upstream, forward
+from cograil.gateway.gateway_context import GatewayCall
+from cograil.gateway.upstream_client import PASSED_ON, Upstream, UpstreamResponse, forward
 from cograil.http.server.dispatcher import reply
 from cograil.http.server.idempotent_requests import KeyText, idempotency_key
 from cograil.http.server.problem_details import Refusal, refusal_of
-from cograil.http.server.request_parsing import Batch, Body, as_model
+from cograil.http.server.request_parsing import BatchBody, Body, as_model
 from cograil.http.server.routing import Router
 from cograil.model.ids import is_id
 from cograil.model.redaction import Hidden, outside_error, outside_result, outside_status
@@ -32,16 +32,16 @@ platform = Router("platform", "")
 
 BATCH_BODY = 8 * 1024 * 1024
 BATCH_ITEMS = 100
-AT_ONCE = 10
+MAX_CONCURRENT = 10
 MAX_KEY = 128
-MAX_SENT = 2 * 1024 * 1024
-UNKNOWN_REQUEST = Refusal(404, "not_found", "there is no such request")
+MAX_FORWARDED_BYTES = 2 * 1024 * 1024
+UNKNOWN_REQUEST = Refusal(404, "not_found", "unknown request")
 
 Word = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 class PlatformSubmit(Body):
-    """What a caller outside says: who they are, and what is to be done."""
+    """A request of an external caller."""
 
     workflow_id: Word
     input_params: dict[str, Json] = Field(default_factory=dict)
@@ -52,16 +52,16 @@ class PlatformSubmit(Body):
 
 
 class DirectSubmit(PlatformSubmit):
-    """The same by an operator, who need not say who they are, and may name a correlation id of their own."""
+    """A submit of an operator, with an optional submitter and correlation id."""
 
     submitted_by: Word = "gateway"
     correlation_id: Word | None = None
 
 
-class BatchSubmit(Batch):
-    """Up to a hundred of them; each is checked by itself."""
+class BatchSubmit(BatchBody):
+    """Up to 100 submits; each is checked separately."""
 
-    most = BATCH_ITEMS
+    max_items = BATCH_ITEMS
     jobs: Annotated[list[DirectSubmit], Field(min_length=1, max_length=BATCH_ITEMS)]
 
 
@@ -76,26 +76,26 @@ class BatchSubmit(Batch):
         409: "the idempotency key was used with another request",
     },
 )
-async def submit_request(call: Asked) -> Response:
-    """Ask for something to be done."""
+async def submit_request(call: GatewayCall) -> Response:
+    """Submit a request."""
     return reply(await _submit(call, call.body), 202)
 
 
-@platform.get("/platform/status/{request_id}", "submitter", "gateway", responses={200: "what became of it"})
-async def show_request(call: Asked) -> Response:
-    """Show what became of a request."""
+@platform.get("/platform/status/{request_id}", "submitter", "gateway", responses={200: "the request"})
+async def show_request(call: GatewayCall) -> Response:
+    """Show the state of a request."""
     request_id, tenant = call.path["request_id"], call.caller.tenant
     if not is_id(request_id):
         raise UNKNOWN_REQUEST
     async with call.transaction("request") as tx:
-        found = await find_request(tx, tenant, request_id.lower())
-        if found is None:
+        request = await find_request(tx, tenant, request_id.lower())
+        if request is None:
             raise UNKNOWN_REQUEST
-        workflow = await call.context.catalog.get(tx, found.definition_id)
-        job_id = found.job["job_id"]
-        done = await count_done(tx, tenant, job_id)
-        inside = (await load_related_jobs(tx, [job_id])).get(job_id, RelatedJobs())
-    return reply(_outside_view(found, workflow, done, inside))
+        workflow = await call.context.catalog.get(tx, request.definition_id)
+        job_id = request.job["job_id"]
+        completed = await count_done(tx, tenant, job_id)
+        related = (await load_related_jobs(tx, [job_id])).get(job_id, RelatedJobs())
+    return reply(_public_view(request, workflow, completed, related))
 
 
 @platform.post(
@@ -105,11 +105,13 @@ async def show_request(call: Asked) -> Response:
     is_type_optional=True,
     responses={202: "queued under this id"},
 )
-async def submit_directly(call: Asked) -> Response:
-    """Submit a job. `GET /status/lookup` finds it by the correlation id that it was given."""
+async def submit_directly(call: GatewayCall) -> Response:
+    """Submit a job. `GET /status/lookup` finds it by its correlation id."""
     accepted = await _submit(call, call.body)
-    own = {"message_id": accepted["request_id"], "status": "queued"}
-    return reply(accepted | own | {"correlation_id": call.body.correlation_id or accepted["request_id"]}, 202)
+    aliases = {"message_id": accepted["request_id"], "status": "queued"}
+    return reply(
+        accepted | aliases | {"correlation_id": call.body.correlation_id or accepted["request_id"]}, 202
+    )
 
 
 @platform.post(
@@ -118,33 +120,33 @@ async def submit_directly(call: Asked) -> Response:
     body=BatchSubmit,
     is_type_optional=True,
     max_body=BATCH_BODY,
-    responses={202: "how many were accepted, their ids, and what is wrong with the others"},
+    responses={202: "the number of accepted jobs, their ids, and the errors of the others"},
 )
-async def submit_batch(call: Asked) -> Response:
-    """Submit up to 100 jobs; each is accepted or refused by itself.
+async def submit_batch(call: GatewayCall) -> Response:
+    """Submit up to 100 jobs; each is accepted or rejected separately.
 
-    With an idempotency key in the header each job that has none itself has that one and its place.
+    With an idempotency key in the header, each job without its own key gets that key and its index.
     """
-    turns, hints = asyncio.Semaphore(AT_ONCE), Suggestions()
+    slots, hints = asyncio.Semaphore(MAX_CONCURRENT), Suggestions()
     key = idempotency_key(call)
 
-    async def one(place: int, item: Json) -> dict[str, Any] | Refusal:
-        async with turns:
+    async def submit_item(index: int, item: Json) -> dict[str, Any] | Refusal:
+        async with slots:
             try:
-                return await _submit(call, _one_of_many(item, key, place, hints), is_alone=False)
+                return await _submit(call, _batch_item(item, key, index, hints), is_alone=False)
             except Refusal as refusal:
                 return refusal
             except CograilError as error:
                 return refusal_of(error)
 
-    made = await asyncio.gather(*(one(place, item) for place, item in enumerate(call.body.jobs)))
-    refused = [(index, one) for index, one in enumerate(made) if isinstance(one, Refusal)]
-    if len(refused) == len(made) and all(refusal.status >= 500 for _, refusal in refused):
+    results = await asyncio.gather(*(submit_item(index, item) for index, item in enumerate(call.body.jobs)))
+    refused = [(index, result) for index, result in enumerate(results) if isinstance(result, Refusal)]
+    if len(refused) == len(results) and all(refusal.status >= 500 for _, refusal in refused):
         raise refused[0][1]
     answer = {
-        "submitted": len(made) - len(refused),
+        "submitted": len(results) - len(refused),
         "failed": len(refused),
-        "message_ids": [accepted["request_id"] for accepted in made if isinstance(accepted, dict)],
+        "message_ids": [accepted["request_id"] for accepted in results if isinstance(accepted, dict)],
         "errors": [
             {"index": index, "error": refusal.detail, "code": refusal.code} for index, refusal in refused
         ],
@@ -152,70 +154,74 @@ async def submit_batch(call: Asked) -> Response:
     return reply(answer, 202)
 
 
-def _one_of_many(item: Json, key: str | None, place: int, hints: Suggestions) -> DirectSubmit:
-    """One job of a batch. Raises CograilError for what is none.
+def _batch_item(item: Json, key: str | None, index: int, hints: Suggestions) -> DirectSubmit:
+    """Return one job of a batch. Raises CograilError for an invalid one.
 
-    The key of a batch is for all of it: under one key two different jobs would be in each other's way, and
-    two that are alike would be one.
+    The key of a batch gets the index of the job: with the same key, different jobs would conflict and equal
+    jobs would become one.
     """
     if isinstance(item, CograilError):
         raise item
-    given = as_model(item, DirectSubmit, hints)
-    if key is None or given.idempotency_key is not None:
-        return given
-    own = f"{key}#{place}"
-    if len(own) > MAX_KEY:
-        own = f"sha256:{hashlib.sha256(own.encode()).hexdigest()}"
-    return given.model_copy(update={"idempotency_key": own})
+    body = as_model(item, DirectSubmit, hints)
+    if key is None or body.idempotency_key is not None:
+        return body
+    item_key = f"{key}#{index}"
+    if len(item_key) > MAX_KEY:
+        item_key = f"sha256:{hashlib.sha256(item_key.encode()).hexdigest()}"
+    return body.model_copy(update={"idempotency_key": item_key})
 
 
-async def _submit(call: Asked, given: PlatformSubmit, *, is_alone: bool = True) -> dict[str, Any]:
-    """Send it to the API under a new id; of the answer only what is meant for those outside.
+async def _submit(call: GatewayCall, body: PlatformSubmit, *, is_alone: bool = True) -> dict[str, Any]:
+    """Send a request to the API under a new id. Returns the public fields of the response.
 
-    A request that was made before under the same idempotency key keeps the id that it had.
+    A repeated request with the same idempotency key keeps its first id.
     """
-    request = given.model_dump(exclude_none=True) | {"request_id": str(uuid4())}
-    passed = PASSED_ON if is_alone else set(PASSED_ON) - {"idempotency-key"}
-    headers = {name: call.headers[name] for name in passed if name in call.headers}
+    request = body.model_dump(exclude_none=True) | {"request_id": str(uuid4())}
+    forwarded = PASSED_ON if is_alone else set(PASSED_ON) - {"idempotency-key"}
+    headers = {name: call.headers[name] for name in forwarded if name in call.headers}
     headers |= {"content-type": "application/json", "x-request-id": call.request_id}
-    content = strict_json.write(request, max_bytes=MAX_SENT)
-    answered = await _accepted(call.context.api, request["request_id"], headers, content)
-    told = orjson.loads(answered.body)
+    content = strict_json.write(request, max_bytes=MAX_FORWARDED_BYTES)
+    response = await _forward_submit(call.context.api, request["request_id"], headers, content)
+    accepted = orjson.loads(response.body)
     return {
-        "request_id": told["request_id"],
-        "workflow_id": told["workflow_id"],
-        "submitted_at": told["submitted_at"],
+        "request_id": accepted["request_id"],
+        "workflow_id": accepted["workflow_id"],
+        "submitted_at": accepted["submitted_at"],
         "status": "accepted",
     }
 
 
-async def _accepted(api: Upstream, request_id: str, headers: Mapping[str, str], content: bytes) -> Answered:
-    """The API's answer. The same request again is no second one: a broken connection is tried once more.
+async def _forward_submit(
+    api: Upstream, request_id: str, headers: Mapping[str, str], content: bytes
+) -> UpstreamResponse:
+    """Return the response of the API. A broken connection is retried: the request id makes that idempotent.
 
-    Whoever hears none is told the id of the request: it may have been accepted all the same.
+    Without a response the error contains the request id, because the request may have been accepted.
     """
     try:
         return await forward(api, "POST", "/api/v1/submit", headers, content, tries=2)
     except Refusal as refusal:
         if refusal.status in (502, 504):
-            refusal.detail += f"; ask for request {request_id} before you send it again"
+            refusal.detail += f"; check request {request_id} before you send it again"
         raise
 
 
-def _outside_view(found: RequestedJob, workflow: Workflow, done: int, inside: RelatedJobs) -> dict[str, Any]:
-    job, total = found.job, len(workflow.nodes)
-    hidden = Hidden(job["job_id"], job["correlation_id"], *inside)
+def _public_view(
+    request: RequestedJob, workflow: Workflow, completed: int, related: RelatedJobs
+) -> dict[str, Any]:
+    job, total = request.job, len(workflow.nodes)
+    hidden = Hidden(job["job_id"], job["correlation_id"], *related)
     return {
         "request_id": job["correlation_id"],
         "workflow_id": job["workflow_id"],
         "status": outside_status(job["status"]),
-        "submitted_at": found.requested_at,
+        "submitted_at": request.requested_at,
         "completed_at": job["completed_at"],
         "result": outside_result(job["result"], hidden),
         "error": outside_error(job["status"], job["error"], hidden),
         "progress": {
-            "completed": done,
+            "completed": completed,
             "total": total,
-            "percent": round(100 * done / total, 1),
+            "percent": round(100 * completed / total, 1),
         },
     }

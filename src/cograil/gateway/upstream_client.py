@@ -1,4 +1,4 @@
-"""The API, or a worker: where the gateway sends what it cannot answer by itself."""
+"""The client of the API and of a worker: the gateway forwards requests to them."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ PASSED_ON = (
 )
 
 
-class Unreachable(Exception):
-    """Nobody answers there."""
+class UpstreamUnreachable(Exception):
+    """The upstream does not respond."""
 
 
-class TooSlow(Exception):
-    """The answer did not come in time."""
+class UpstreamTimeout(Exception):
+    """The response did not arrive in time."""
 
 
-class Answered(NamedTuple):
-    """What came back. The names of headers are in small letters."""
+class UpstreamResponse(NamedTuple):
+    """A response. Its header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -45,7 +45,7 @@ class Answered(NamedTuple):
 
 
 class Upstream:
-    """One server that the operator named; so it may be anywhere, also on this machine."""
+    """One server from the settings, so it may have any address, including a private one."""
 
     def __init__(self, url: str, seconds: float) -> None:
         self.url = url.rstrip("/")
@@ -64,32 +64,40 @@ class Upstream:
         headers: Mapping[str, str],
         content: bytes = b"",
         seconds: float | None = None,
-    ) -> Answered:
-        """What is answered to this request. Raises Unreachable or TooSlow."""
+    ) -> UpstreamResponse:
+        """Send this request and return the response. Raises UpstreamUnreachable or UpstreamTimeout."""
         import httpx2  # noqa: PLC0415  a gateway that is starting has no use for it
 
-        sent = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        sent += [(b"accept", b"*/*"), (b"accept-encoding", b"identity"), (b"user-agent", b"cograil gateway")]
+        request_headers = [
+            (name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()
+        ]
+        request_headers += [
+            (b"accept", b"*/*"),
+            (b"accept-encoding", b"identity"),
+            (b"user-agent", b"cograil gateway"),
+        ]
         try:
             async with asyncio.timeout(seconds or self._seconds):
                 destination = await self._guard.check(self.url + target)
-                async with self._connections.open_request(destination, method, sent, content) as response:
-                    given = {name.lower(): value for name, value in response.headers.items()}
-                    return Answered(response.status_code, given, await _read(response))
+                async with self._connections.open_request(
+                    destination, method, request_headers, content
+                ) as response:
+                    response_headers = {name.lower(): value for name, value in response.headers.items()}
+                    return UpstreamResponse(response.status_code, response_headers, await _read(response))
         except (TimeoutError, httpx2.TimeoutException) as error:
-            raise TooSlow from error
+            raise UpstreamTimeout from error
         except (httpx2.RequestError, UnknownHost, ForbiddenDestination) as error:
-            raise Unreachable from error
+            raise UpstreamUnreachable from error
 
     async def is_alive(self, seconds: float) -> str:
-        """`ok`, or what is wrong with it."""
+        """Return `ok`, or what is wrong with the upstream."""
         try:
-            answered = await self.send("GET", "/livez", {}, seconds=seconds)
-        except Unreachable:
+            response = await self.send("GET", "/livez", {}, seconds=seconds)
+        except UpstreamUnreachable:
             return "unreachable"
-        except TooSlow:
-            return f"no answer within {seconds:g} s"
-        return "ok" if answered.status == 200 else f"answered {answered.status}"
+        except UpstreamTimeout:
+            return f"no response within {seconds:g} s"
+        return "ok" if response.status == 200 else f"answered {response.status}"
 
 
 async def _read(response: Any) -> bytes:
@@ -97,7 +105,7 @@ async def _read(response: Any) -> bytes:
     async for piece in response.aiter_bytes():
         raw += piece
         if len(raw) > MAX_BYTES:
-            raise Unreachable
+            raise UpstreamUnreachable
     return bytes(raw)
 
 
@@ -109,53 +117,53 @@ async def forward(
     content: bytes,
     *,
     tries: int = 1,
-) -> Answered:
-    """Send a change to the API; the answer if it is one. Raises Refusal for all that is none.
+) -> UpstreamResponse:
+    """Send a change to the API and return the response. Raises Refusal for any error.
 
-    What was wrong with the request is said as the API said it; what is wrong with the API is not. More than
-    one try is for what may be done twice.
+    Errors of the request are those of the API; errors of the API itself are not shown. `tries` above 1 is only for
+    idempotent requests.
     """
     try:
-        answered = await _tried(upstream, method, target, headers, content, tries)
-    except Unreachable:
+        response = await _send_with_retries(upstream, method, target, headers, content, tries)
+    except UpstreamUnreachable:
         raise Refusal(502, "bad_gateway", "the orchestrator cannot be reached") from None
-    except TooSlow:
+    except UpstreamTimeout:
         raise Refusal(504, "gateway_timeout", "the orchestrator did not answer in time") from None
-    if 400 <= answered.status < 500:
-        raise relayed(answered)
-    if not 200 <= answered.status < 300:
-        raise Refusal(502, "bad_gateway", "the orchestrator could not do this")
-    return answered
+    if 400 <= response.status < 500:
+        raise upstream_refusal(response)
+    if not 200 <= response.status < 300:
+        raise Refusal(502, "bad_gateway", "the orchestrator failed")
+    return response
 
 
-async def _tried(
+async def _send_with_retries(
     upstream: Upstream, method: str, target: str, headers: Mapping[str, str], content: bytes, tries: int
-) -> Answered:
+) -> UpstreamResponse:
     for _ in range(tries - 1):
-        with contextlib.suppress(Unreachable):
+        with contextlib.suppress(UpstreamUnreachable):
             return await upstream.send(method, target, headers, content)
     return await upstream.send(method, target, headers, content)
 
 
-def relayed(answered: Answered) -> Refusal:
-    """A refusal of the API as ours."""
+def upstream_refusal(response: UpstreamResponse) -> Refusal:
+    """Return the error response of the API as a Refusal."""
     try:
-        problem = orjson.loads(answered.body)
+        problem = orjson.loads(response.body)
     except orjson.JSONDecodeError:
         problem = None
     if not isinstance(problem, dict):
         problem = {}
-    listed = problem.get("problems") or ()
-    kept = {
-        name: answered.headers[name]
+    problems = problem.get("problems") or ()
+    headers = {
+        name: response.headers[name]
         for name in ("retry-after", "www-authenticate")
-        if name in answered.headers
+        if name in response.headers
     }
     return Refusal(
-        answered.status,
+        response.status,
         str(problem.get("code", "refused")),
-        str(problem.get("detail", "the orchestrator refused this")),
+        str(problem.get("detail", "the orchestrator rejected the request")),
         str(problem.get("pointer", "")),
-        problems=tuple(Problem(one["code"], one["detail"], one["pointer"]) for one in listed),
-        headers=kept,
+        problems=tuple(Problem(entry["code"], entry["detail"], entry["pointer"]) for entry in problems),
+        headers=headers,
     )

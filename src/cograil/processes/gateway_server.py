@@ -13,7 +13,7 @@ from cograil import logs
 from cograil.embedded.data_directory import is_held, read_instance
 from cograil.errors import NoInstance, UsageError
 from cograil.gateway.gateway_context import answer
-from cograil.gateway.gateway_readiness import Place, application, opened
+from cograil.gateway.gateway_readiness import UpstreamUrls, application, opened
 from cograil.http.auth.authentication import KeyAuthenticator
 from cograil.http.auth.client_address import is_loopback
 from cograil.http.server.port import bind, serving
@@ -23,7 +23,7 @@ from cograil.settings import Settings
 
 log = structlog.get_logger("gateway")
 
-NOWHERE = Place(None, None)
+NOWHERE = UpstreamUrls(None, None)
 
 
 def gateway(settings: Settings) -> None:
@@ -43,14 +43,14 @@ async def _serve(settings: Settings) -> None:
 
 @asynccontextmanager
 async def open_gateway(
-    settings: Settings, listening: socket.socket, inside: Place = NOWHERE
+    settings: Settings, listening: socket.socket, inside: UpstreamUrls = NOWHERE
 ) -> AsyncIterator[asyncio.Task[None]]:
     """A gateway on this socket: a task that raises when it can never be ready.
 
     `inside` is where the database and the API of this very process are, if it has them.
     """
 
-    async def find() -> Place:
+    async def find() -> UpstreamUrls:
         return await _find(settings, inside)
 
     async def approve(keys: KeyAuthenticator) -> None:
@@ -63,25 +63,25 @@ async def open_gateway(
 
     async with (
         opened(settings, find, approve) as startup,
-        serving(application(startup), listening, told=answer),
+        serving(application(startup), listening, render_error=answer),
         kept_running(startup.run(), startup.stop) as running,
     ):
         yield running
 
 
-async def _find(settings: Settings, inside: Place) -> Place:
+async def _find(settings: Settings, inside: UpstreamUrls) -> UpstreamUrls:
     """What the settings say, else what this process has, else what runs on the data directory."""
     configured = settings.gateway
     database = configured.database_url or settings.database.url or inside.database
     api = configured.api_url or inside.api
     if (database and api) or not is_held(settings.data_dir):
-        return Place(database, api)
+        return UpstreamUrls(database, api)
     try:
         database = database or await find_conninfo(settings)
     except NoInstance:
-        return Place(database, api)
+        return UpstreamUrls(database, api)
     instance = read_instance(settings.data_dir)
-    return Place(database, api or (url_of(instance.host, instance.port) if instance else None))
+    return UpstreamUrls(database, api or (url_of(instance.host, instance.port) if instance else None))
 
 
 def url_of(host: str, port: int) -> str:

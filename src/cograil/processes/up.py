@@ -258,11 +258,13 @@ class Supervisor:
         self, conninfo: str, listening: socket.socket
     ) -> AbstractAsyncContextManager[asyncio.Task[None]]:
         """Beside the API, to which it sends what it does not do itself."""
-        from cograil.gateway.gateway_readiness import Place  # noqa: PLC0415
+        from cograil.gateway.gateway_readiness import UpstreamUrls  # noqa: PLC0415
         from cograil.processes.gateway_server import open_gateway, url_of  # noqa: PLC0415  most have none
 
         port = self.listening.getsockname()[1]
-        return open_gateway(self.settings, listening, Place(conninfo, url_of(self.settings.host, port)))
+        return open_gateway(
+            self.settings, listening, UpstreamUrls(conninfo, url_of(self.settings.host, port))
+        )
 
     async def _keep_database(self) -> None:
         """A PostgreSQL of ours that ends is started again; its clients connect anew."""

@@ -1,4 +1,4 @@
-"""The web pages: what people see of it in a browser, under /ui/.
+"""The web pages, under /ui/.
 
 A page is rendered here, from what the store reads; what one does on it goes through the very functions that
 serve the API, so that it is checked, decided and audited the same. Pages hold no state: a session is a signed

@@ -1,4 +1,4 @@
-"""The OpenAPI document as a page reads it: operations by tag, with their parameters, bodies and answers."""
+"""The OpenAPI document for the reference page: operations by tag, with parameters, bodies and responses."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ METHODS = ("get", "post", "put", "patch", "delete")
 
 @cache
 def api_document() -> dict[str, Any]:
-    """The API as OpenAPI 3.1."""
+    """Return the OpenAPI 3.1 document of the API."""
     return document(endpoint for router in ROUTERS for endpoint in router.endpoints)
 
 
 @cache
 def api_reference() -> dict[str, list[dict[str, Any]]]:
-    """The operations of the API, by their tag."""
+    """Return the operations of the API, by tag."""
     whole = api_document()
     groups: dict[str, list[dict[str, Any]]] = {}
     for path, methods in whole["paths"].items():
@@ -35,7 +35,7 @@ def api_reference() -> dict[str, list[dict[str, Any]]]:
 
 
 def _place(tag: str) -> int:
-    """What most people look for stands first, other names for the same routes last."""
+    """Return the sort position of a tag: common tags first, aliases last."""
     return FIRST.index(tag) if tag in FIRST else len(FIRST) + (tag == "dag")
 
 
@@ -48,37 +48,37 @@ def _operation(path: str, method: str, operation: Schema, components: Schema) ->
         "summary": operation.get("summary", ""),
         "description": operation.get("description", ""),
         "roles": operation.get("x-requires", ()),
-        "parameters": [_parameter(one, components) for one in operation.get("parameters", ())],
+        "parameters": [_parameter(parameter, components) for parameter in operation.get("parameters", ())],
         "body": None if body is None else _content(body, components),
-        "answers": [_answer(code, one, components) for code, one in operation["responses"].items()],
+        "answers": [_answer(code, response, components) for code, response in operation["responses"].items()],
         "example": _example(path, method, body, components),
     }
 
 
-def _parameter(one: Schema, components: Schema) -> dict[str, Any]:
+def _parameter(parameter: Schema, components: Schema) -> dict[str, Any]:
     return {
-        "name": one["name"],
-        "place": one["in"],
-        "is_required": one.get("required", False),
-        "type": shape_text(one.get("schema", {}), components, MAX_DEPTH),
-        "description": one.get("description", ""),
+        "name": parameter["name"],
+        "place": parameter["in"],
+        "is_required": parameter.get("required", False),
+        "type": shape_text(parameter.get("schema", {}), components, MAX_DEPTH),
+        "description": parameter.get("description", ""),
     }
 
 
-def _answer(code: str, one: Schema, components: Schema) -> dict[str, Any]:
-    found = _resolved(one, components)
-    is_common = "$ref" in one
-    shape = "" if is_common else _content(found, components)
+def _answer(code: str, response: Schema, components: Schema) -> dict[str, Any]:
+    resolved = _resolved(response, components)
+    is_common = "$ref" in response
+    shape = "" if is_common else _content(resolved, components)
     return {
         "code": code,
-        "description": found.get("description", ""),
+        "description": resolved.get("description", ""),
         "shape": shape,
         "is_common": is_common,
     }
 
 
-def _content(one: Schema, components: Schema) -> str:
-    schemas = [content.get("schema", {}) for content in one.get("content", {}).values()]
+def _content(response: Schema, components: Schema) -> str:
+    schemas = [content.get("schema", {}) for content in response.get("content", {}).values()]
     return shape_text(schemas[0], components) if schemas else ""
 
 
@@ -86,26 +86,26 @@ def _resolved(schema: Schema, components: Schema) -> Schema:
     if "$ref" not in schema:
         return schema
     _, _, kind, name = schema["$ref"].split("/")
-    found: Schema = components[kind][name]
-    return found
+    component: Schema = components[kind][name]
+    return component
 
 
 def shape_text(schema: Schema, components: Schema, depth: int = 0) -> str:
-    """A schema as people write the shape of JSON; what lies too deep is named only."""
+    """Return a schema as a JSON outline; deep levels show only the type name."""
     if "$ref" in schema and depth >= MAX_DEPTH:
         return str(schema["$ref"].rsplit("/", 1)[1])
-    found = _resolved(schema, components)
-    if choices := found.get("anyOf") or found.get("oneOf"):
-        return " | ".join(dict.fromkeys(shape_text(one, components, depth) for one in choices))
-    if "enum" in found:
-        return " | ".join(repr(value).replace("'", '"') for value in found["enum"])
-    if "const" in found:
-        return repr(found["const"]).replace("'", '"')
-    if found.get("properties") and depth < MAX_DEPTH:
-        return _object_text(found, components, depth)
-    if found.get("type") == "array":
-        return f"[{shape_text(found.get('items', {}), components, depth + 1)}, ...]"
-    kind = found.get("type", "any")
+    resolved = _resolved(schema, components)
+    if choices := resolved.get("anyOf") or resolved.get("oneOf"):
+        return " | ".join(dict.fromkeys(shape_text(choice, components, depth) for choice in choices))
+    if "enum" in resolved:
+        return " | ".join(repr(value).replace("'", '"') for value in resolved["enum"])
+    if "const" in resolved:
+        return repr(resolved["const"]).replace("'", '"')
+    if resolved.get("properties") and depth < MAX_DEPTH:
+        return _object_text(resolved, components, depth)
+    if resolved.get("type") == "array":
+        return f"[{shape_text(resolved.get('items', {}), components, depth + 1)}, ...]"
+    kind = resolved.get("type", "any")
     return " | ".join(kind) if isinstance(kind, list) else str(kind)
 
 
@@ -113,14 +113,14 @@ def _object_text(schema: Schema, components: Schema, depth: int) -> str:
     indent = "  " * (depth + 1)
     required = schema.get("required", ())
     lines = [
-        f"{indent}{name}{'' if name in required else '?'}: {shape_text(one, components, depth + 1)}"
-        for name, one in schema["properties"].items()
+        f"{indent}{name}{'' if name in required else '?'}: {shape_text(property_schema, components, depth + 1)}"
+        for name, property_schema in schema["properties"].items()
     ]
     return "{\n" + "\n".join(lines) + "\n" + "  " * depth + "}"
 
 
 def _example(path: str, method: str, body: Schema | None, components: Schema) -> str:
-    """A call by curl. The names in capitals are to be replaced."""
+    """Return an example for curl, with placeholders in capitals."""
     parts = ["curl"] + ([] if method == "get" else [f"-X {method.upper()}"])
     named = path.replace("{", "").replace("}", "")
     for name in [part[1:-1] for part in path.split("/") if part.startswith("{")]:
@@ -133,5 +133,5 @@ def _example(path: str, method: str, body: Schema | None, components: Schema) ->
 
 def _sample(body: Schema, components: Schema) -> str:
     schemas = [content["schema"] for content in body["content"].values()]
-    found = _resolved(schemas[0], components)
-    return "{" + ", ".join(f'"{name}": ...' for name in found.get("required", ())) + "}"
+    resolved = _resolved(schemas[0], components)
+    return "{" + ", ".join(f'"{name}": ...' for name in resolved.get("required", ())) + "}"

@@ -1,4 +1,4 @@
-"""Pages of apps: those of the enabled apps, and a page for each app that is off, which says how to enable it."""
+"""Pages of apps: those of the enabled apps, and for each disabled app a page that explains how to enable it."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ from cograil.ui.rendering import page
 
 
 def app_pages(settings: Settings) -> list[AppPages]:
-    """The pages of the enabled apps."""
+    """Return the pages of the enabled apps."""
     return [app.pages() for app in enabled_apps(settings) if app.pages is not None]
 
 
-def off_tables(settings: Settings) -> list[Router]:
-    """A page for each app that has pages and is not enabled."""
+def disabled_app_pages(settings: Settings) -> list[Router]:
+    """Return a page for each disabled app that has pages."""
     names = {app.name for app in enabled_apps(settings)}
-    return [off_table(app) for app in installed_apps() if app.pages is not None and app.name not in names]
+    return [
+        _disabled_app_page(app) for app in installed_apps() if app.pages is not None and app.name not in names
+    ]
 
 
-def off_table(app: App) -> Router:
-    """The page of an app that is off."""
+def _disabled_app_page(app: App) -> Router:
+    """Return the page of a disabled app."""
     table = pages(app.name)
     install = f"pip install 'cograil[{app.name}]'" if any(map(_is_missing, app.extra_modules)) else ""
     before = f"{app.how_to_enable} " if app.how_to_enable else ""
     how = f"Start the server with the app: `{before}cograil up --apps containers,{app.name}`."
 
     async def show_off(request: PageRequest) -> Response:
-        """Say that the app is off, and how to enable it."""
+        """Explain how to enable the app."""
         return page(
             request, "app_off.html", name=app.name, label=app.name.capitalize(), how=how, install=install
         )

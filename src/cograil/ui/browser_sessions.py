@@ -1,7 +1,7 @@
-"""Who looks at the pages: a cookie that names a key, signed, and the tokens of forms.
+"""Browser sessions: a signed cookie that names an API key, and the CSRF tokens of forms.
 
-The cookie holds no secret of the key. It is bound to what recognises the key, so it ends with the key, which
-is looked up as for any request. Where nobody is asked for a key there is a cookie too, for the tokens.
+The cookie does not contain the key. Its signature includes the hash of the key, so the session ends with the key,
+which is looked up for every request. Without keys there is a cookie too, for the tokens.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_COOKIE = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class BrowserSession:
     """What a cookie says. An empty `key_id`: nobody in particular."""
 
     key_id: str
@@ -49,40 +49,40 @@ class Sessions:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
-    def begin(self, key_id: str = "", proof: bytes = b"") -> Session:
-        """A new one, for who holds this key."""
-        new = Session(key_id, int(clock.seconds()) + SECONDS, secrets.token_urlsafe(12))
-        return Session(new.key_id, new.until, new.nonce, self._sign(b"session", new.text, proof))
+    def begin(self, key_id: str = "", proof: bytes = b"") -> BrowserSession:
+        """Return a new session for this key."""
+        new = BrowserSession(key_id, int(clock.seconds()) + SECONDS, secrets.token_urlsafe(12))
+        return BrowserSession(new.key_id, new.until, new.nonce, self._sign(b"session", new.text, proof))
 
-    def read(self, headers: Headers) -> Session | None:
-        """What the cookie of a request claims, if its time is not over. It is not known to be true yet."""
+    def read(self, headers: Headers) -> BrowserSession | None:
+        """Return the unexpired session of a request. Its signature is not verified yet."""
         parts = cookie(headers, COOKIE).split(".")
         if len(parts) != 4 or not (parts[1].isascii() and parts[1].isdecimal() and len(parts[1]) < 12):
             return None
-        found = Session(parts[0], int(parts[1]), parts[2], parts[3])
-        return found if found.until > clock.seconds() else None
+        session = BrowserSession(parts[0], int(parts[1]), parts[2], parts[3])
+        return session if session.until > clock.seconds() else None
 
-    def is_ours(self, session: Session, proof: bytes = b"") -> bool:
-        """Whether we made it, for the key that is recognised by this."""
+    def is_ours(self, session: BrowserSession, proof: bytes = b"") -> bool:
+        """Return whether the signature is valid for this key hash."""
         return hmac.compare_digest(session.signature, self._sign(b"session", session.text, proof))
 
-    def token(self, session: Session) -> str:
-        """What every form of this session carries."""
+    def token(self, session: BrowserSession) -> str:
+        """Return the CSRF token of this session."""
         return self._sign(b"form", session.text, b"")
 
-    def is_token(self, session: Session, given: str) -> bool:
-        """Whether a form carries it."""
-        return hmac.compare_digest(self.token(session).encode(), given.encode("utf-8", "replace"))
+    def is_token(self, session: BrowserSession, token: str) -> bool:
+        """Return whether this is the CSRF token of the session."""
+        return hmac.compare_digest(self.token(session).encode(), token.encode("utf-8", "replace"))
 
     def sealed(self, text: str) -> str:
-        """A text for a cookie, which we believe only if it is as we wrote it."""
+        """Return a signed text for a cookie."""
         return f"{text.encode().hex()}.{self._sign(b'said', text, b'')}"
 
     def unsealed(self, cookie_text: str) -> str:
-        """The text again; nothing for what we did not write."""
-        told, _, signature = cookie_text.partition(".")
+        """Return the text of a signed cookie; empty if the signature is invalid."""
+        payload, _, signature = cookie_text.partition(".")
         try:
-            text = bytes.fromhex(told).decode()
+            text = bytes.fromhex(payload).decode()
         except ValueError:
             return ""
         return text if hmac.compare_digest(signature, self._sign(b"said", text, b"")) else ""
@@ -93,28 +93,28 @@ class Sessions:
 
 
 class SessionRing:
-    """Recognises whoever has a session, and else asks the ring of keys."""
+    """Authenticates by session cookie, and otherwise by API key."""
 
     def __init__(self, ring: KeyAuthenticator, sessions: Sessions) -> None:
         self.ring = ring
         self._sessions = sessions
 
     async def caller(self, headers: Headers, address: str, *, allows_stale_auth: bool = False) -> Caller:
-        """Whoever looks. Raises Refusal as the ring does."""
+        """Return the caller. Raises Refusal as KeyAuthenticator does."""
         session = self._sessions.read(headers)
         if session is not None and session.key_id and "authorization" not in headers:
-            found = await self.ring.holder(session.key_id, allows_stale_auth=allows_stale_auth)
-            if found is not None and self._sessions.is_ours(session, found[1]):
-                return found[0]
+            holder = await self.ring.holder(session.key_id, allows_stale_auth=allows_stale_auth)
+            if holder is not None and self._sessions.is_ours(session, holder[1]):
+                return holder[0]
         return await self.ring.caller(headers, address, allows_stale_auth=allows_stale_auth)
 
     async def has_keys(self, allows_stale_auth: bool = False) -> bool:
-        """Whether a key was ever made."""
+        """Return whether any key exists."""
         return await self.ring.has_keys(allows_stale_auth)
 
 
 def cookie(headers: Headers, name: str) -> str:
-    """The value of a cookie; nothing when it is not there, or too long to be ours."""
+    """Return the value of a cookie; empty if it is missing or too long."""
     for part in "; ".join(headers.getlist("cookie")).split(";"):
         key, _, value = part.strip().partition("=")
         if key == name:
@@ -122,25 +122,25 @@ def cookie(headers: Headers, name: str) -> str:
     return ""
 
 
-def refuse_other_sites(headers: Headers) -> None:
-    """Raises Refusal for a form that a page of another site sent."""
+def reject_other_sites(headers: Headers) -> None:
+    """Raise Refusal for a form that a page of another site sent."""
     origin = headers.get("origin")
     is_other = origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
     if is_other or headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise Refusal(403, "foreign_origin", "a page of another site may do nothing here")
+        raise Refusal(403, "foreign_origin", "forms of other sites are not accepted")
 
 
 async def read_form(receive: Receive, headers: Headers) -> Mapping[str, str]:
-    """The fields of a form; of two with one name the last. Raises Refusal for what is no form of a page."""
-    refuse_other_sites(headers)
+    """Return the fields of a form; of two with one name the last. Raises Refusal for an invalid or foreign form."""
+    reject_other_sites(headers)
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != FORM_TYPE:
-        raise Refusal(415, "unsupported_media_type", f"a form is {FORM_TYPE}")
+        raise Refusal(415, "unsupported_media_type", f"the content type of a form must be {FORM_TYPE}")
     raw = await request_limits.read_body(receive, headers, MAX_FORM)
     try:
         pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=1000)
     except ValueError:
         raise Refusal(400, "malformed_form", "the form cannot be read") from None
     if any("\0" in value for _, value in pairs):
-        raise Refusal(422, "invalid_value", "a field holds NUL")
+        raise Refusal(422, "invalid_value", "a field contains NUL")
     return dict(pairs)

@@ -1,4 +1,4 @@
-"""Events and log lines in a few words: the rest of what they hold is shown on request."""
+"""One-line texts of events and log lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LINE_KEYS = frozenset(("at", "level", "message", "text", "fields", "node_id", "a
 
 
 def event_summary(event: View) -> str:
-    """What an event says in a line: the error, or the facts that tell it from the next one."""
+    """Return an event in one line: its error, or its distinguishing fields."""
     data: Mapping[str, Json] = event["data"] or {}
     error = data.get("error")
     if isinstance(error, dict):
@@ -36,7 +36,7 @@ def _fact(name: str, value: Json) -> str:
 
 
 def log_fields(line: Mapping[str, Json]) -> str:
-    """The fields of a log line as `order=7 customer=acme`."""
+    """Return the fields of a log line as `order=7 customer=acme`."""
     fields = {**(line.get("fields") or {}), **{key: line[key] for key in line if key not in LINE_KEYS}}
     return " ".join(f"{key}={_value(value)}" for key, value in fields.items())
 

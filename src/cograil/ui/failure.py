@@ -1,4 +1,4 @@
-"""Why a job failed: the node, its error, where it broke, and what to do about it."""
+"""The failure of a job: the node, its error, the traceback, and what to do next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cograil.store.job_snapshot import JobSnapshot
 SAME = "With the same input and the same code it fails the same way."
 LESS = f"{SAME} Return less, or store it elsewhere and return its address."
 UNKNOWN = "Whether its effect took place is not known"
-AWAY = "The other server did not answer. Check it, then retry."
+NO_RESPONSE = "The other server did not answer. Check it, then retry."
 HINTS: Mapping[str, str] = {
     "invalid_params": f"The params do not fit the handler. {SAME} Change the input, or the workflow.",
     "invalid_input": f"The input does not fit the workflow. {SAME} Change the input.",
@@ -31,8 +31,8 @@ HINTS: Mapping[str, str] = {
     "upstream_failed": "A node before it failed. Look at that one.",
     "children_failed": "Too many children failed. A retry runs only those that did not complete.",
     "child_cancelled": "The child job was cancelled. A retry starts it again.",
-    "http_unreachable": AWAY,
-    "unreachable": AWAY,
+    "http_unreachable": NO_RESPONSE,
+    "unreachable": NO_RESPONSE,
     "outbound_refused": f"This address is not allowed from here. {SAME} Change it, or the outbound settings.",
 }
 USUAL = (
@@ -61,8 +61,8 @@ TRANSIENT = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """What ended a job: `attempt` of `max_attempts` failed last; `others` are further nodes that failed."""
+class JobFailure:
+    """The failure of a job: `attempt` of `max_attempts` failed last; `others` are further failed nodes."""
 
     code: str
     message: str
@@ -75,26 +75,26 @@ class Failure:
 
 
 def hint_of(code: str) -> str:
-    """What to do about an error of this code."""
+    """Return what to do about an error code."""
     return HINTS.get(code, USUAL)
 
 
 def fails_again(code: str) -> bool:
-    """Whether the same attempt with the same input is bound to fail again, as far as the code says."""
+    """Return whether the same attempt with the same input will probably fail again, according to the code."""
     return code not in TRANSIENT
 
 
 def failure_of(
     job: View, board: JobSnapshot, workflow: Workflow, traceback: Traceback | None
-) -> Failure | None:
-    """Why the job failed, or None."""
+) -> JobFailure | None:
+    """Return why the job failed, or None."""
     error = job["error"]
     if job["status"] != "failed" or not error:
         return None
     code, node_id = str(error.get("code", "failed")), error.get("node_id")
     card = board.nodes.get(node_id or "")
     node = workflow.nodes.get(str(node_id or "").rsplit("__", 1)[0]) or workflow.nodes.get(node_id or "")
-    return Failure(
+    return JobFailure(
         code,
         str(error.get("message", "")),
         hint_of(code),

@@ -1,7 +1,7 @@
-"""A job as a graph: what does not change, how it stands, and how it stood at any moment before.
+"""The graph of a job: its structure, its current state, and its state at any earlier event.
 
-Scripts of the page draw it. What they are given is small: a node is a few letters, however much it took and
-returned, and ten thousand children are a handful of counts.
+Scripts of the page draw it. Their data is small: it has no inputs and outputs of nodes, and only counts of the
+children of a fan-out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cograil.store.job_snapshot import JobSnapshot, NodeSnapshot
 
 MAX_TEXT = 160
 
-# What a node is after an event. Waiting for a moment, a person or a child begins with an event of its own.
+# The status of a node after an event. Waiting for a time, a person or a child has its own event.
 AFTER = {
     "node_ready": "ready",
     "node_dispatched": "dispatched",
@@ -34,7 +34,7 @@ ENDED = {"job_completed": "completed", "job_failed": "failed", "job_cancelled": 
 
 
 def graph_of(workflow: Workflow) -> View:
-    """Nodes and edges, as the workflow has them."""
+    """Return the nodes and edges of a workflow."""
     edges = [
         {"from": edge.source, "to": name, "branches": sorted(edge.branches or ())}
         for name, node in workflow.nodes.items()
@@ -52,14 +52,14 @@ def _edges(node: WorkflowNode) -> Iterable[Json]:
 
 
 def _outline(node: WorkflowNode) -> View:
-    what = node.handler
+    target = node.handler
     if node.subworkflow is not None:
-        what = node.subworkflow.workflow_id
-    return {"id": node.node_id, "type": node.type.value, "what": what, "required": node.required}
+        target = node.subworkflow.workflow_id
+    return {"id": node.node_id, "type": node.type.value, "what": target, "required": node.required}
 
 
 def state_of(board: JobSnapshot, workflow: Workflow) -> View:
-    """How a job stands, for the scripts of its page."""
+    """Return the state of a job, for the scripts of its page."""
     cards = {name: board.nodes.get(name) or NodeSnapshot(name) for name in workflow.nodes}
     counts: Counter[str] = Counter()
     for card in cards.values():
@@ -80,7 +80,7 @@ def state_of(board: JobSnapshot, workflow: Workflow) -> View:
 
 
 def _shown_status(board: JobSnapshot, cards: Mapping[str, NodeSnapshot], workflow: Workflow) -> str:
-    """The state as lists show it: `waiting` while all that is open waits for a person or a moment."""
+    """Return the status as lists show it: `waiting` while all open nodes wait for a person or a time."""
     begun = [card for card in cards.values() if card.status in ("ready", "dispatched", "running", "waiting")]
     is_idle = board.status == "running" and begun
     return "waiting" if is_idle and all(_waits(card, workflow) for card in begun) else board.status
@@ -93,7 +93,7 @@ def _waits(card: NodeSnapshot, workflow: Workflow) -> bool:
 
 
 def _percent(status: str, counts: Counter[str]) -> float:
-    """How much of the job is done. What was skipped in a job that did not complete was not done."""
+    """Return the share of finished nodes. In a job that did not complete, skipped nodes do not count."""
     if status == "completed":
         return 100.0
     done = counts["completed"] + (0 if status in JOB_TERMINAL else counts["skipped"])
@@ -101,9 +101,9 @@ def _percent(status: str, counts: Counter[str]) -> float:
 
 
 def _shown(card: NodeSnapshot) -> View:
-    """Only what there is to say; how far an attempt had come is of no interest once it has completed."""
+    """Return the fields that are set; without the progress of a completed node."""
     percent = round(100 * card.current / card.out_of, 1) if card.current is not None and card.out_of else None
-    facts = {
+    fields = {
         "status": card.status,
         "attempt": card.attempt,
         "started": _millis(card.started_at),
@@ -119,14 +119,14 @@ def _shown(card: NodeSnapshot) -> View:
         "worker": card.worker or None,
         "child_job": card.child_job,
     }
-    return {name: value for name, value in facts.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _millis(at: datetime | None) -> int | None:
     return None if at is None else int(at.timestamp() * 1000)
 
 
-# -- how it was -------------------------------------------------------------------------------------------
+# -- the past ---------------------------------------------------------------------------------------------
 
 
 def board_at(
@@ -136,43 +136,43 @@ def board_at(
     workflow: Workflow,
     at: datetime | None = None,
 ) -> JobSnapshot:
-    """The board when this event had just happened; `events` are all but those of children, in their order.
+    """Return the snapshot of the job just after this event; `events` are all except those of children, in order.
 
-    `at` is when that was, if the event may be one of a child. A task that a worker had taken by then ran,
-    though its event came later: with its report.
+    `at` is the time of the event, if it may be one of a child. A task that a worker had started by then counts as
+    running, although its event is written later, with its report.
     """
     past = [event for event in events if event["seq"] <= seq]
     later = [event for event in events if event["seq"] > seq]
-    story = Story(workflow)
+    replay = EventReplay(workflow)
     for event in past:
-        story.tell(event)
+        replay.apply(event)
     at = at or past[-1]["created_at"]
-    story.run_what_had_begun(later, at)
+    replay.apply_earlier_starts(later, at)
     nodes = {
         name: replace(card, children=_children_at(card, children.get(name, {})))
-        for name, card in story.cards.items()
+        for name, card in replay.cards.items()
     }
-    return JobSnapshot(seq, story.status, story.started_at, story.finished_at, None, at, 0, nodes)
+    return JobSnapshot(seq, replay.status, replay.started_at, replay.finished_at, None, at, 0, nodes)
 
 
 def child_at(events: Iterable[View], seq: int, child: str, board: JobSnapshot, parent: str) -> NodeSnapshot:
-    """A child as it was: `events` are its own, `board` is of that moment."""
-    story = Story(None, (child,))
+    """Return a child at an event: `events` are its own, `board` is the snapshot at that event."""
+    replay = EventReplay(None, (child,))
     later = []
     for event in events:
         if event["seq"] <= seq:
-            story.tell(event)
+            replay.apply(event)
         else:
             later.append(event)
-    story.run_what_had_begun(later, board.now)
-    card, fan_out = story.cards[child], board.nodes[parent]
+    replay.apply_earlier_starts(later, board.now)
+    card, fan_out = replay.cards[child], board.nodes[parent]
     if card.status not in NODE_TERMINAL and _is_given_up(fan_out):
         return replace(card, status="cancelled", finished_at=fan_out.finished_at)
     return card
 
 
 def strip_at(last: Mapping[int, str], card: NodeSnapshot) -> list[str]:
-    """The states of the children of a fan-out as they were, from the last event of each."""
+    """Return the states of the children of a fan-out at an event, from the last event of each."""
     if card.total is None:
         return []
     states = [AFTER[last[index]] if index in last else "pending" for index in range(card.total)]
@@ -199,8 +199,8 @@ def _children_at(card: NodeSnapshot, last: Mapping[str, int]) -> dict[str, int]:
     return {status: number for status, number in counts.items() if number > 0}
 
 
-class Story:
-    """What is known of a job after the events that were told; or of nodes of other names, such as a child."""
+class EventReplay:
+    """Rebuilds the state of a job from its events; `names` are further nodes, such as a child."""
 
     def __init__(self, workflow: Workflow | None, names: Iterable[str] = ()) -> None:
         nodes = {} if workflow is None else workflow.nodes
@@ -210,8 +210,8 @@ class Story:
         self.started_at: datetime | None = None
         self.finished_at: datetime | None = None
 
-    def tell(self, event: View) -> None:
-        """One more event."""
+    def apply(self, event: View) -> None:
+        """Apply the next event."""
         kind, data, at = event["event_type"], event["data"], event["created_at"]
         if kind == "job_started":
             self.status, self.started_at = "running", at
@@ -224,19 +224,19 @@ class Story:
         card, status = self.cards[name], AFTER[kind]
         if kind == "node_started" and name in self.waits:
             status = "waiting"
-        told: View = {"status": status, "finished_at": at if status in NODE_TERMINAL else None}
+        changes: View = {"status": status, "finished_at": at if status in NODE_TERMINAL else None}
         if kind in ("node_dispatched", "child_started"):
-            told |= {"attempt": data.get("attempt", card.attempt + 1), "error_message": None}
+            changes |= {"attempt": data.get("attempt", card.attempt + 1), "error_message": None}
         if kind in ("node_started", "approval_requested", "child_started"):
-            told |= {
+            changes |= {
                 "started_at": _time(data.get("started_at")) or at,
                 "total": data.get("children", card.total),
             }
         elif kind in ("node_failed", "node_retry"):
-            told |= {"error_message": (data.get("error") or {}).get("message")}
+            changes |= {"error_message": (data.get("error") or {}).get("message")}
         elif kind == "node_skipped":
-            told |= {"skip_reason": data.get("reason")}
-        self.cards[name] = replace(card, **told)
+            changes |= {"skip_reason": data.get("reason")}
+        self.cards[name] = replace(card, **changes)
         for other in data.get("reopened") or ():
             if other in self.cards:
                 self.cards[other] = NodeSnapshot(other)
@@ -245,14 +245,14 @@ class Story:
                 self.cards[other] = replace(self.cards[other], status="running", finished_at=None)
 
     def _end(self, status: str, at: datetime) -> None:
-        """What had not ended is cancelled with the job."""
+        """End the job; its open nodes are cancelled."""
         self.status, self.finished_at = status, at
         for name, card in self.cards.items():
             if card.status not in NODE_TERMINAL:
                 self.cards[name] = replace(card, status="cancelled", finished_at=at)
 
-    def run_what_had_begun(self, later: Iterable[View], at: datetime) -> None:
-        """Of what comes later, the starts that lie before this moment."""
+    def apply_earlier_starts(self, later: Iterable[View], at: datetime) -> None:
+        """Apply the starts before `at` from later events."""
         for event in later:
             card = self.cards.get(event["node_id"] or "")
             if event["event_type"] != "node_started" or card is None or card.status != "dispatched":

@@ -1,4 +1,4 @@
-"""The inputs of a workflow as the fields of a form: what they show at first, and what they say."""
+"""The inputs of a workflow as form fields: their initial values, and parsing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_EDITABLE = 200_000  # bytes of JSON that a form shows; the CLI takes more
 
 
 def fields_of(inputs: Mapping[str, Json], workflow: Workflow) -> dict[str, str]:
-    """The fields of a form that says these inputs."""
+    """Return the form fields for these inputs."""
     fields = {"json": orjson.dumps(inputs, option=orjson.OPT_INDENT_2, default=str).decode()}
     for spec in (workflow.inputs or {}).values():
         fields[f"input.{spec.name}"] = _field_text(spec, inputs.get(spec.name))
@@ -32,7 +32,7 @@ def _field_text(spec: InputSpec, value: Json) -> str:
 
 
 def inputs_of(form: Mapping[str, str], workflow: Workflow) -> dict[str, Json]:
-    """What the fields of a form say. Raises InvalidInput."""
+    """Return the inputs of a form. Raises InvalidInput."""
     if form.get("way") == "json":
         inputs: dict[str, Json] = as_json(form.get("json", "") or "{}", "/input_params")
         return inputs
@@ -45,7 +45,7 @@ def inputs_of(form: Mapping[str, str], workflow: Workflow) -> dict[str, Json]:
 
 
 def value_of(spec: InputSpec, text: str) -> Json:
-    """What a field says, as the input wants it. Raises InvalidInput; the rest is checked at the submit."""
+    """Return a field as the type of its input. Raises InvalidInput; the submit validates the rest."""
     pointer = f"/input_params/{spec.name}"
     if spec.type == "string":
         return text.replace("\r\n", "\n")  # so browsers send the lines of a field
@@ -55,8 +55,8 @@ def value_of(spec: InputSpec, text: str) -> Json:
 
 
 def as_json(text: str, pointer: str) -> Json:
-    """What a field says in JSON. Raises InvalidInput with its name."""
+    """Parse a field as JSON. Raises InvalidInput with its pointer."""
     try:
         return strict_json.read(text.encode("utf-8", "replace"), max_bytes=MAX_VALUE)
     except strict_json.InvalidJson as error:
-        raise InvalidInput([Problem("malformed_json", f"this is no JSON: {error}", pointer)]) from None
+        raise InvalidInput([Problem("malformed_json", f"this is not valid JSON: {error}", pointer)]) from None

@@ -1,4 +1,4 @@
-"""JSON as nested blocks that fold, for pages that show what a job took and returned."""
+"""JSON as collapsible blocks, for the inputs and outputs of jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_OPEN_ITEMS = 30  # a longer list is folded at first
 
 
 def json_tree(value: Json) -> Markup:
-    """The value as markup: each object and each list is a block that folds."""
+    """Return the value as markup: each object and each list is a collapsible block."""
     return Markup("").join(_lines(value, "", ""))
 
 

@@ -1,4 +1,4 @@
-"""Pages from templates: what every page has, and how values are written."""
+"""Renders pages from templates: common values and filters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cograil.http.server.problem_details import plain
 from cograil.model.states import EVENT_TYPES
 from cograil.model.workflow import Json
 from cograil.ui import times
-from cograil.ui.browser_sessions import COOKIE, FLASH, SECONDS, Session, cookie
+from cograil.ui.browser_sessions import COOKIE, FLASH, SECONDS, BrowserSession, cookie
 from cograil.ui.event_text import event_summary, log_fields
 from cograil.ui.json_tree import json_tree
 from cograil.ui.page_context import PageRequest, session_of
@@ -39,21 +39,21 @@ WAITING_NAMES = {
     "retry": "for a retry",
     "start": "for its start time",
 }
-MAX_SHOWN = 20_000  # characters of a value; the API has all of it
+MAX_SHOWN = 20_000  # characters of a value; the API returns all of it
 
 
 def page(request: PageRequest, template: str, *, status: int = 200, **values: Any) -> Response:
-    """A page for this visitor."""
+    """Return a page for this visitor."""
     sessions = request.context.sessions
     session = session_of(request)
     kept = session or sessions.begin()
-    said = sessions.unsealed(cookie(request.headers, FLASH))
+    message = sessions.unsealed(cookie(request.headers, FLASH))
     text = rendered(
         template,
         caller=request.caller,
-        apps=[one for one in request.context.entries if one.is_for(request.caller)],
+        apps=[entry for entry in request.context.entries if entry.is_for(request.caller)],
         token=sessions.token(kept),
-        said=said,
+        said=message,
         at=int(clock.now().timestamp() * 1000),
         **values,
     )
@@ -61,31 +61,31 @@ def page(request: PageRequest, template: str, *, status: int = 200, **values: An
     is_safe = request.headers.get("x-forwarded-proto", "") == "https"
     if session is None:
         keep_session(response, kept, is_safe=is_safe)
-    if said:
+    if message:
         response.delete_cookie(FLASH, path="/ui")
     return response
 
 
 def html(text: str, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A text as an answer, with what keeps a page to itself."""
+    """Return an HTML response with the security headers."""
     return Response(text, status, media_type="text/html", headers={**ALWAYS, **(headers or {})})
 
 
-def keep_session(response: Response, session: Session, *, is_safe: bool) -> None:
-    """Let the browser bring this session with every request, and no script see it."""
+def keep_session(response: Response, session: BrowserSession, *, is_safe: bool) -> None:
+    """Set the session cookie; scripts cannot read it."""
     value = f"{session.text}.{session.signature}"
     response.set_cookie(
         COOKIE, value, max_age=SECONDS, path="/ui", httponly=True, samesite="lax", secure=is_safe
     )
 
 
-def gone_to(request: PageRequest, place: str, said: str = "") -> Response:
-    """After a form: the page to look at now, which says what was done."""
+def gone_to(request: PageRequest, place: str, message: str = "") -> Response:
+    """Return a redirect after a form; the next page shows `message`."""
     response = Response(status_code=303, headers={"Location": place, **ALWAYS})
-    if said:
+    if message:
         response.set_cookie(
             FLASH,
-            request.context.sessions.sealed(said[:150]),
+            request.context.sessions.sealed(message[:150]),
             max_age=30,
             path="/ui",
             httponly=True,
@@ -95,21 +95,21 @@ def gone_to(request: PageRequest, place: str, said: str = "") -> Response:
 
 
 def rendered(template: str, **values: Any) -> str:
-    """The text of a template."""
+    """Render a template."""
     return environment().get_template(template).render(**values)
 
 
 @cache
 def environment() -> Environment:
-    """Where templates come from. What is no markup is escaped."""
+    """Return the template environment. All values except Markup are escaped."""
     packages = ["cograil.ui", *(app.templates for app in installed_apps() if app.templates)]
-    found = Environment(
+    jinja = Environment(
         loader=ChoiceLoader([PackageLoader(package, "templates") for package in packages]),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {
+    jinja.filters |= {
         **times.FILTERS,
         "pretty": pretty,
         "data": data,
@@ -124,26 +124,30 @@ def environment() -> Environment:
         "event_summary": event_summary,
         "log_fields": log_fields,
     }
-    found.globals["file"] = address_of_file
-    found.globals["waiting_names"] = WAITING_NAMES
-    found.globals["event_types"] = ",".join(EVENT_TYPES)
-    return found
+    jinja.globals["file"] = address_of_file
+    jinja.globals["waiting_names"] = WAITING_NAMES
+    jinja.globals["event_types"] = ",".join(EVENT_TYPES)
+    return jinja
 
 
-def pretty(value: Json, most: int = MAX_SHOWN) -> str:
-    """A value as people read it; a long one is cut, and says so."""
+def pretty(value: Json, max_length: int = MAX_SHOWN) -> str:
+    """Return a value as indented JSON; a long one is truncated, with a note."""
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode()
-    return text if len(text) <= most else text[:most] + f"\n… and {len(text) - most:,} characters more"
+    return (
+        text
+        if len(text) <= max_length
+        else text[:max_length] + f"\n… and {len(text) - max_length:,} characters more"
+    )
 
 
 def data(value: Json) -> Markup:
-    """A value for a script to read, in a block of a page that is no code."""
+    """Return a value as JSON for a script, in a data block of a page."""
     text = orjson.dumps(value, option=orjson.OPT_UTC_Z, default=str).decode()
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
 def number(value: float | None) -> str:
-    """A count with its thousands apart."""
+    """Return a count with thousands separators."""
     return "—" if value is None else f"{value:,.0f}"
 
 
@@ -151,7 +155,7 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def size(count: float) -> str:
-    """A number of bytes in the unit that people read."""
+    """Return a number of bytes in a readable unit."""
     unit = 0
     while abs(count) >= 1024 and unit < len(UNITS) - 1:
         count, unit = count / 1024, unit + 1
@@ -166,28 +170,28 @@ MEASURES: dict[str, Callable[[float], str]] = {
 
 
 def detail(name: str, value: Json) -> tuple[str, str]:
-    """A name and a value of a health check, with the unit of the name in the value."""
+    """Return a name and a value of a health check; the unit moves from the name to the value."""
     label, _, unit = name.rpartition("_")
     if unit in MEASURES and (value is None or isinstance(value, int | float)):
         return label.replace("_", " "), "—" if value is None else MEASURES[unit](value)
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return name.replace("_", " "), plain(", ".join(value) or "—", 500)
     text = value if isinstance(value, str) else pretty(value, 500).replace("\n", " ").replace("  ", "")
     return name.replace("_", " "), "—" if value is None else plain(text, 500)
 
 
 def share(value: float | None) -> str:
-    """A share of one, in percent."""
+    """Return a share in percent."""
     return "—" if value is None else f"{value * 100:.1f} %"
 
 
 def unhinted(message: str) -> str:
-    """The message of a blocker without the command for which the page has a button."""
+    """Return the message of a blocker without its command: the page has a button for it."""
     return message.partition("; `cograil ")[0]
 
 
 def coded(text: str) -> Markup:
-    """A text in which what stands between backticks is code."""
+    """Return a text with the parts between backticks as code."""
     parts = text.split("`")
     whole = Markup("<code>{}</code>")
     return Markup("").join(whole.format(part) if place % 2 else part for place, part in enumerate(parts))

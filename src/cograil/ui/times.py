@@ -19,22 +19,22 @@ ISO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:\+00:00|Z)")
 
 
 def moment(at: datetime | None) -> Markup | str:
-    """How long ago or how soon; the date and the clock where that is more than a day."""
+    """Return a relative time; more than a day away, the date and time."""
     return _element(at, "relative")
 
 
 def exact(at: datetime | None) -> Markup | str:
-    """Date and clock."""
+    """Return date and time."""
     return _element(at, "absolute")
 
 
 def precise(at: datetime | None) -> Markup | str:
-    """Date and clock with milliseconds, for log lines and events."""
+    """Return date and time with milliseconds, for log lines and events."""
     return _element(at, "precise")
 
 
 def due(at: datetime | None) -> Markup | str:
-    """How soon, with date and clock: for deadlines and what comes next."""
+    """Return a relative time with date and time, for deadlines."""
     return _element(at, "both")
 
 
@@ -52,25 +52,25 @@ def _element(at: datetime | None, style: str) -> Markup | str:
 
 
 def timed(text: str) -> Markup:
-    """A sentence of the engine with the times in it as elements."""
-    whole, place = Markup(), 0
-    for found in ISO_TIME.finditer(text):
-        at = datetime.fromisoformat(found.group().replace("Z", "+00:00"))
-        whole += escape(text[place : found.start()]) + exact(at)
-        place = found.end()
-    return whole + escape(text[place:])
+    """Return a text of the engine with its times as `<time>` elements."""
+    whole, position = Markup(), 0
+    for match in ISO_TIME.finditer(text):
+        at = datetime.fromisoformat(match.group().replace("Z", "+00:00"))
+        whole += escape(text[position : match.start()]) + exact(at)
+        position = match.end()
+    return whole + escape(text[position:])
 
 
 def span(seconds: float | timedelta | None) -> str:
-    """A duration in the two units that matter."""
+    """Return a duration in its two largest units."""
     if seconds is None:
         return "—"
-    left = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
-    if left < 1:
-        return f"{max(0.0, left) * 1000:.0f} ms"
-    if left < 60:
-        return f"{left:.1f} s"
-    minutes, rest = divmod(round(left), 60)
+    remaining = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
+    if remaining < 1:
+        return f"{max(0.0, remaining) * 1000:.0f} ms"
+    if remaining < 60:
+        return f"{remaining:.1f} s"
+    minutes, rest = divmod(round(remaining), 60)
     if minutes < 60:
         return f"{minutes} m {rest} s"
     hours, minutes = divmod(minutes, 60)
@@ -78,14 +78,14 @@ def span(seconds: float | timedelta | None) -> str:
 
 
 def between(first: datetime | None, last: datetime | None) -> str:
-    """How long it took, or takes until now."""
+    """Return the duration until `last`, or until now."""
     if first is None:
         return "—"
     return span((last or clock.now()) - first)
 
 
 def since(at: datetime, first: datetime) -> Markup:
-    """How long after the first time this was; the title has the time itself."""
+    """Return the offset from `first`; the title has the time itself."""
     text = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     seconds = (at - first).total_seconds()
     offset = f"{seconds:.3f} s" if 1 <= seconds < 60 else span(seconds)
@@ -93,7 +93,7 @@ def since(at: datetime, first: datetime) -> Markup:
 
 
 def read_wall_time(text: str, zone: str) -> datetime:
-    """The moment that a field of a form holds: its clock is of this zone, unless it names an offset itself.
+    """Return the time in a form field: it is in this zone, unless it has an offset.
 
     Raises ValueError for text that is not a time and for a zone that does not exist.
     """
@@ -102,7 +102,7 @@ def read_wall_time(text: str, zone: str) -> datetime:
         return at.astimezone(UTC)
     try:
         return at.replace(tzinfo=ZoneInfo(zone or "UTC")).astimezone(UTC)
-    except (KeyError, ValueError, OSError) as error:  # a zone is looked up as a file
+    except (KeyError, ValueError, OSError) as error:  # zones are read from files
         raise ValueError(f"{zone[:64]!r} is not a time zone") from error
 
 

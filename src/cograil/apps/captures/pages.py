@@ -12,7 +12,7 @@ from cograil.apps.captures import queries
 from cograil.apps.captures.states import ANCHORED, FAILED, SEALED, SEALING, UPLOADED
 from cograil.http.server.request_parsing import Query
 from cograil.ui.page_context import HTML, PageRequest, pages
-from cograil.ui.pages.monitoring_pages import chosen, older_of
+from cograil.ui.pages.monitoring_pages import checked_choice, older_of
 from cograil.ui.rendering import page
 
 captures = pages("captures")
@@ -35,7 +35,7 @@ class CaptureFilters(Query):
 async def list_captures(request: PageRequest) -> Response:
     """The captures of the caller's user, newest first."""
     filters: CaptureFilters = request.query
-    caller, state = request.caller, chosen(filters.state, STATES)
+    caller, state = request.caller, checked_choice(filters.state, STATES)
     bound = (caller.tenant, caller.user_id, "pages of captures", state)
     before = request.context.cursors.read(filters.cursor, *bound) if filters.cursor else None
     async with request.transaction("show_capture") as tx:

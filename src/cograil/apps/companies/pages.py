@@ -25,7 +25,7 @@ from cograil.http.server.problem_details import Refusal
 from cograil.http.server.request_parsing import Query
 from cograil.model.ids import new_id
 from cograil.ui.page_context import HTML, PageRequest, as_call, pages, sent_form
-from cograil.ui.pages.action_forms import Action, add_actions, says_nothing
+from cograil.ui.pages.action_forms import Action, add_actions, empty_body
 from cograil.ui.pages.monitoring_pages import older_of
 from cograil.ui.rendering import gone_to, page
 
@@ -170,7 +170,7 @@ add_actions(
         "/companies/requests/{id}/refresh",
         "operator",
         _refresh,
-        says_nothing,
+        empty_body,
         REFRESH,
         "the registers are asked",
     ),

@@ -89,12 +89,12 @@ class SourceClient:
             async with asyncio.timeout(self._seconds):
                 reply = await self._exchange(method, url, headers, content)
         except TimeoutError:
-            self._breakers.note(origin, is_well=False)
+            self._breakers.note(origin, is_available=False)
             raise SourceFailure(TIMEOUT, f"request timed out after {self._seconds:g} s") from None
         except SourceFailure as failure:
-            self._breakers.note(origin, is_well=failure.code not in AGAIN)
+            self._breakers.note(origin, is_available=failure.code not in AGAIN)
             raise
-        self._breakers.note(origin, is_well=True)
+        self._breakers.note(origin, is_available=True)
         return reply
 
     async def _exchange(self, method: str, url: str, headers: Mapping[str, str], content: bytes) -> Reply:

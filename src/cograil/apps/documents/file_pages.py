@@ -25,7 +25,7 @@ from cograil.http.server.dispatcher import reply
 from cograil.http.server.problem_details import Refusal
 from cograil.http.server.request_limits import BODY_SECONDS
 from cograil.http.server.request_parsing import Query
-from cograil.ui.browser_sessions import refuse_other_sites
+from cograil.ui.browser_sessions import reject_other_sites
 from cograil.ui.page_context import PageRequest, as_call, require_token
 
 MEGABYTE = 1024 * 1024
@@ -77,7 +77,7 @@ def _is_file(path: Path) -> bool:
 )
 async def upload(request: PageRequest) -> Response:
     """Store the body of the request in the watch folder under this name."""
-    refuse_other_sites(request.headers)
+    reject_other_sites(request.headers)
     require_token(request, request.headers.get(TOKEN, ""))
     name = _checked(request.query.name)
     folder = routes.folder_for(as_call(request), request.query.user.strip())

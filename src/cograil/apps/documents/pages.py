@@ -173,7 +173,7 @@ add_actions(
             _decided(choice.action),
             choice.question,
             choice.done,
-            is_grave=choice.action == DISCARD,
+            is_destructive=choice.action == DISCARD,
         )
         for choice in DECISIONS
     ),

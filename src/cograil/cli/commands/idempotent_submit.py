@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from cograil.cli.options import chosen_tenant
 from cograil.errors import UsageError
-from cograil.http.routes.job_routes import SUBMIT, NewJob, fingerprint
+from cograil.http.routes.job_routes import SUBMIT, NewJobBody, fingerprint
 from cograil.http.server.idempotent_requests import IDEMPOTENCY_KEY, INVALID_KEY, run_idempotent_in
 from cograil.model.workflow import Json
 from cograil.store import job_queries
@@ -47,7 +47,7 @@ def build_request(
     not_before: datetime | None = options.get("not_before")
     fields = options | {"not_before": None if not_before is None else not_before.isoformat()}
     try:
-        new = NewJob.model_validate(
+        new = NewJobBody.model_validate(
             {"workflow_id": name, "version": version, "input_params": inputs, **fields}
         )
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Jobs: submit, look at, act on."""
+"""Jobs: submit, read, act on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from typing_extensions import Unpack
 
-from cograil.client._async.transport import Calling
+from cograil.client._async.transport import Transport
 from cograil.client.models import (
     Answered,
     BatchResult,
@@ -42,8 +42,8 @@ SUBMIT = (
 )
 
 
-class Jobs(Calling):
-    """What there is to do with jobs."""
+class JobsApi(Transport):
+    """The methods for jobs."""
 
     async def submit(
         self,
@@ -55,11 +55,11 @@ class Jobs(Calling):
         tenant: str | None = None,
         **facts: Unpack[JobFacts],
     ) -> Job:
-        """Submit a job; it is returned as it is, or as it is after `wait` seconds or its end.
+        """Submit a job and return it, with `wait` after its end or after that many seconds.
 
-        With a `connection` (of psycopg) the job is made in the transaction that is open there: it exists
-        when that commits. Then only its id and status are known, nobody can wait for it, and `tenant` says
-        whose it is (over HTTP the key does). Raises TypeError for what cannot be done.
+        With a `connection` (of psycopg) the job is created in its open transaction, and exists when that commits.
+        Then only its id and status are returned, `wait` is not possible, and `tenant` names its tenant (over
+        HTTP the key does). Raises TypeError for an argument that does not fit.
         """
         if connection is not None:
             if wait or (unknown := ", ".join(sorted(facts.keys() - JobFacts.__annotations__.keys()))):
@@ -94,19 +94,19 @@ class Jobs(Calling):
             facts.get("idempotency_key"),
             tenant,
         ]
-        trace_parent = current_parent()  # in words of its own: a database that is older has none for it
+        trace_parent = current_parent()  # only if set: an older database has no such parameter
         more = "" if trace_parent is None else ", trace_parent => %s"
-        given = arguments if trace_parent is None else [*arguments, trace_parent]
-        cursor = await connection.execute(SUBMIT.format(more=more), given)
+        parameters = arguments if trace_parent is None else [*arguments, trace_parent]
+        cursor = await connection.execute(SUBMIT.format(more=more), parameters)
         (job_id,) = await cursor.fetchone()
         return {"job_id": str(job_id), "workflow_id": workflow_id, "status": "pending"}  # type: ignore[typeddict-item]
 
     async def submit_many(
         self, jobs: Sequence[NewJob], *, idempotency_key: str | None = None
     ) -> list[BatchResult]:
-        """Submit up to 1,000 jobs; for each its id, or what is wrong with it.
+        """Submit up to 1,000 jobs; return for each its id or its error.
 
-        With a key the same batch again is answered as the first one was.
+        With a key, a repeated batch gets the first response again.
         """
         headers = {} if idempotency_key is None else {"idempotency-key": idempotency_key}
         answer = await self._ask("POST", "/jobs/batch", {"jobs": list(jobs)}, headers=headers)
@@ -122,18 +122,18 @@ class Jobs(Calling):
         submitted_by: str,
         **facts: Unpack[RequestFacts],
     ) -> Request:
-        """Submit a job under the id (a UUID) of a request of somebody outside; twice is once."""
-        named = {"request_id": request_id, "workflow_id": workflow_id, "submitted_by": submitted_by}
-        body = {"input_params": dict(input_params or {}), **named, **facts}
+        """Submit a job for an external request with this id (a UUID); repeating it creates no second job."""
+        required = {"request_id": request_id, "workflow_id": workflow_id, "submitted_by": submitted_by}
+        body = {"input_params": dict(input_params or {}), **required, **facts}
         request: Request = await self._ask("POST", "/submit", body)
         return request
 
-    # -- looking ------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------
 
     async def job(self, job_id: str) -> JobWithNodes:
-        """A job with its nodes."""
-        found: JobWithNodes = await self._ask("GET", f"/jobs/{step(job_id)}")
-        return found
+        """Return a job with its nodes."""
+        job: JobWithNodes = await self._ask("GET", f"/jobs/{step(job_id)}")
+        return job
 
     async def jobs(
         self,
@@ -146,13 +146,13 @@ class Jobs(Calling):
         limit: int = 100,
         cursor: str | None = None,
     ) -> JobPage:
-        """A page of jobs, newest first; `label` is `customer=acme,urgent`, `search` what is in the input.
+        """Return a page of jobs, newest first; `label` is `customer=acme,urgent`, `search` a text in the input.
 
-        With one of these a page may be short while `next_cursor` leads on.
+        With `label` or `search` a page may be short although `next_cursor` is set.
         """
-        asked = {"status": status, "workflow_id": workflow_id, "correlation_id": correlation_id}
-        sought = {"label": label, "search": search, "limit": limit, "cursor": cursor}
-        page: JobPage = await self._ask("GET", "/jobs", params={**asked, **sought})
+        filters = {"status": status, "workflow_id": workflow_id, "correlation_id": correlation_id}
+        search_and_page = {"label": label, "search": search, "limit": limit, "cursor": cursor}
+        page: JobPage = await self._ask("GET", "/jobs", params={**filters, **search_and_page})
         return page
 
     async def all_jobs(
@@ -164,7 +164,7 @@ class Jobs(Calling):
         label: str | None = None,
         search: str | None = None,
     ) -> AsyncIterator[Job]:
-        """All jobs, newest first, page by page."""
+        """Yield all jobs, newest first, page by page."""
         cursor: str | None = None
         while True:
             page = await self.jobs(
@@ -183,7 +183,7 @@ class Jobs(Calling):
                 return
 
     async def nodes(self, job_id: str, node_id: str | None = None) -> list[Node]:
-        """The nodes of a job, or one of them with all that it took and returned."""
+        """Return the nodes of a job, or one node with its full input and output."""
         path, params = f"/jobs/{step(job_id)}/nodes", {"node_id": node_id}
         nodes: list[Node] = (await self._ask("GET", path, params=params))["nodes"]
         return nodes
@@ -191,7 +191,7 @@ class Jobs(Calling):
     async def events(
         self, job_id: str, node_id: str | None = None, *, after: int = 0, limit: int = 1000
     ) -> list[Event]:
-        """The events of a job after a number, or of one of its nodes."""
+        """Return the events of a job, or of one of its nodes, after a number."""
         path = f"/jobs/{step(job_id)}{_of_node(node_id)}/events"
         answer = await self._ask("GET", path, params={"after": after, "limit": limit})
         events: list[Event] = answer["events"]
@@ -207,33 +207,33 @@ class Jobs(Calling):
         after: str | None = None,
         limit: int = 1000,
     ) -> LogLines:
-        """A page of what handlers logged; to follow a job, ask again after the cursor of the last line."""
+        """Return a page of log lines; to follow a job, repeat this after the cursor of the last line."""
         query = {"node_id": node_id, "level": level, "search": search, "after": after, "limit": limit}
         lines: LogLines = await self._ask("GET", f"/jobs/{step(job_id)}/logs", params=query)
         return lines
 
     async def timeline(self, job_id: str) -> Timeline:
-        """When each node ran."""
+        """Return when each node ran."""
         timeline: Timeline = await self._ask("GET", f"/jobs/{step(job_id)}/timeline")
         return timeline
 
     async def progress(self, job_id: str) -> JobProgress:
-        """How far a job is."""
+        """Return the progress of a job."""
         progress: JobProgress = await self._ask("GET", f"/jobs/{step(job_id)}/progress")
         return progress
 
     async def node_progress(self, job_id: str, node_id: str) -> ProgressOfNode:
-        """How far a node is."""
+        """Return the progress of a node."""
         path = f"/jobs/{step(job_id)}{_of_node(node_id)}/progress"
         progress: ProgressOfNode = await self._ask("GET", path)
         return progress
 
     async def explain(self, job_id: str) -> Explanation:
-        """Why a job is not further along."""
+        """Explain why a job waits."""
         explanation: Explanation = await self._ask("GET", f"/jobs/{step(job_id)}/explain")
         return explanation
 
-    # -- acting -------------------------------------------------------------------------------------
+    # -- actions ------------------------------------------------------------------------------------
 
     async def cancel(self, job_id: str, reason: str = "") -> Job:
         """Cancel a job."""
@@ -249,11 +249,11 @@ class Jobs(Calling):
         input_params: Mapping[str, Json] | None = None,
         new_keys: bool = False,
     ) -> Job:
-        """Retry a job that has ended, or a node of it; the job in which that happens.
+        """Retry a job that has ended, or one of its nodes. Returns the job that runs them again.
 
-        What had not completed keeps its idempotency keys, unless `new_keys` are wanted.
+        Nodes that had not completed keep their idempotency keys, unless `new_keys` is true.
         """
-        body = _again(from_node, input_params, new_keys)
+        body = _retry_body(from_node, input_params, new_keys)
         job: Job = await self._ask("POST", f"/jobs/{step(job_id)}{_of_node(node_id)}/retry", body)
         return job
 
@@ -266,38 +266,38 @@ class Jobs(Calling):
         input_params: Mapping[str, Json] | None = None,
         new_keys: bool = False,
     ) -> RetryPreview:
-        """What a retry would run again, with which idempotency keys, and what it would keep."""
-        body = _again(from_node, input_params, new_keys) | {"preview": True}
+        """Return which nodes a retry would run again, with which idempotency keys, and which it would keep."""
+        body = _retry_body(from_node, input_params, new_keys) | {"preview": True}
         path = f"/jobs/{step(job_id)}{_of_node(node_id)}/retry"
         preview: RetryPreview = await self._ask("POST", path, body)
         return preview
 
     async def signal(self, job_id: str, name: str, **facts: Unpack[SignalFacts]) -> Answered:
-        """Send a signal to what waits for one in a job."""
+        """Send a signal to an approval node of a job."""
         answered: Answered = await self._ask("POST", f"/jobs/{step(job_id)}/signals", {"name": name, **facts})
         return answered
 
     async def approve(self, job_id: str, **facts: Unpack[SignalFacts]) -> Answered:
-        """Approve what a job asks."""
+        """Approve an approval node of a job."""
         if facts:
             return await self.signal(job_id, "approve", **facts)
         answered: Answered = await self._ask("POST", f"/jobs/{step(job_id)}/approve")
         return answered
 
     async def reject(self, job_id: str, **facts: Unpack[SignalFacts]) -> Answered:
-        """Reject what a job asks."""
+        """Reject an approval node of a job."""
         if facts:
             return await self.signal(job_id, "reject", **facts)
         answered: Answered = await self._ask("POST", f"/jobs/{step(job_id)}/reject")
         return answered
 
     async def pause_job(self, job_id: str, reason: str = "") -> Job:
-        """Pause a job: what runs goes on, nothing new begins."""
+        """Pause a job: running nodes continue, no new ones start."""
         job: Job = await self._ask("POST", f"/jobs/{step(job_id)}/pause", {"reason": reason})
         return job
 
     async def resume_job(self, job_id: str) -> Job:
-        """Let a paused job go on."""
+        """Resume a paused job."""
         job: Job = await self._ask("POST", f"/jobs/{step(job_id)}/resume")
         return job
 
@@ -306,7 +306,9 @@ def _of_node(node_id: str | None) -> str:
     return "" if node_id is None else f"/nodes/{step(node_id)}"
 
 
-def _again(from_node: str | None, input_params: Mapping[str, Json] | None, new_keys: bool) -> dict[str, Json]:
+def _retry_body(
+    from_node: str | None, input_params: Mapping[str, Json] | None, new_keys: bool
+) -> dict[str, Json]:
     inputs = None if input_params is None else dict(input_params)
-    again: dict[str, Json] = {"from_node": from_node, "input_params": inputs}
-    return again | {"new_keys": True} if new_keys else again
+    body: dict[str, Json] = {"from_node": from_node, "input_params": inputs}
+    return body | {"new_keys": True} if new_keys else body

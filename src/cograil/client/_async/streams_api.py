@@ -1,4 +1,4 @@
-"""Following events as they are committed."""
+"""Event streams: events as they are committed."""
 
 from __future__ import annotations
 
@@ -9,54 +9,54 @@ from typing import Any
 
 import httpx2
 
-from cograil.client._async.transport import PREFIX, Calling
+from cograil.client._async.transport import PREFIX, Transport
 from cograil.client.errors import ApiError, Unreachable, problem_of
 from cograil.client.models import StreamedEvent, step
-from cograil.client.sse import MAY_PASS, Following
+from cograil.client.sse import MAY_PASS, StreamReader
 from cograil.errors import CograilError
 
 PATIENCE = 60.0
-SILENCE = 45.0  # the server says something every 15 seconds
+SILENCE = 45.0  # the server sends at least a comment every 15 seconds
 
 
-class Streams(Calling):
-    """Live events. A stream that breaks off is taken up again after the last event: nothing is missed."""
+class StreamsApi(Transport):
+    """The methods for live events. A broken stream resumes after the last event, so no event is missed."""
 
     def follow(
         self, job_id: str, *, after: int = 0, types: Sequence[str] = (), patience: float = PATIENCE
     ) -> AsyncGenerator[StreamedEvent, None]:
-        """The events of a job, in their order, as they are committed, until it is over.
+        """Yield the events of a job, in order, as they are committed, until it is over.
 
-        Raises what `job` raises; what passes, such as a server that restarts, only after `patience` seconds.
+        Raises what `job` raises; transient errors, such as a restart of the server, only after `patience` seconds.
         """
-        return self._followed(f"/jobs/{step(job_id)}/events/stream", str(after), types, patience)
+        return self._stream(f"/jobs/{step(job_id)}/events/stream", str(after), types, patience)
 
     def follow_all(
         self, *, after: str | None = None, types: Sequence[str] = (), patience: float = PATIENCE
     ) -> AsyncGenerator[StreamedEvent, None]:
-        """The events of all jobs, from now on or after the `place` of one that was seen; without an end."""
-        return self._followed("/events/stream", after, types, patience)
+        """Yield the events of all jobs, from now on or after the `place` of an earlier event; without an end."""
+        return self._stream("/events/stream", after, types, patience)
 
-    async def _followed(
+    async def _stream(
         self, path: str, place: str | None, types: Sequence[str], patience: float
     ) -> AsyncGenerator[StreamedEvent, None]:
-        following = Following(place, patience)
+        reader = StreamReader(place, patience)
         params = {"types": ",".join(types)} if types else {}
         timeout = httpx2.Timeout(self._timeout, read=SILENCE)
-        while not following.is_over:
-            broken: CograilError = Unreachable(f"the stream of {self._http.base_url} broke off")
+        while not reader.is_over:
+            broken: CograilError = Unreachable(f"the stream of {self._http.base_url} ended early")
             try:
                 async with self._http.stream(
-                    "GET", PREFIX + path, params=params, headers=following.begin(), timeout=timeout
+                    "GET", PREFIX + path, params=params, headers=reader.start(), timeout=timeout
                 ) as answer:
-                    if answer.status_code == 204:  # the job was over before, and all was told
+                    if answer.status_code == 204:  # the job is over, and all events were sent
                         return
                     if answer.status_code >= 400:
                         raise ApiError(answer.status_code, problem_of(await answer.aread()))
                     chunks: Any = answer.aiter_bytes()
                     async with aclosing(chunks):
                         async for chunk in chunks:
-                            for event in following.take(chunk):
+                            for event in reader.take(chunk):
                                 yield event
             except httpx2.TransportError as error:
                 broken = Unreachable(f"{self._http.base_url} does not answer: {error}")
@@ -64,5 +64,5 @@ class Streams(Calling):
                 if error.status not in MAY_PASS:
                     raise
                 broken = error
-            if not following.is_over:
-                await sleep(following.pause(broken))
+            if not reader.is_over:
+                await sleep(reader.pause(broken))

@@ -1,4 +1,4 @@
-"""The protocol of workers; and handlers that are tried."""
+"""The worker protocol, and handler tests."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from typing_extensions import Unpack
 
-from cograil.client._async.transport import Calling
+from cograil.client._async.transport import Transport
 from cograil.client.models import ClaimFacts, HandlerName, HandlerTrial, Json, Task, step
 
 
-class Working(Calling):
-    """What a worker does."""
+class WorkersApi(Transport):
+    """The methods for workers."""
 
     async def claim(
         self, worker_id: str, *, wait_seconds: float = 0, **facts: Unpack[ClaimFacts]
@@ -22,45 +22,45 @@ class Working(Calling):
         return tasks
 
     async def heartbeat(self, task: Task) -> bool:
-        """Keep a task. False: its job was cancelled."""
+        """Extend the lease of a task. Returns False when its job was cancelled."""
         answer = await self._ask("POST", f"/tasks/{step(task['task_id'])}/pulse", {"fence": task["fence"]})
         return not answer["cancelled"]
 
     async def complete(self, task: Task, output: Mapping[str, Json]) -> None:
-        """The task is done, with this output."""
-        await self._tell("task-result", task, {"status": "completed", "output": dict(output)})
+        """Report that the task has completed with this output."""
+        await self._report("task-result", task, {"status": "completed", "output": dict(output)})
 
     async def fail(
         self, task: Task, message: str, *, code: str = "handler_error", retryable: bool = True
     ) -> None:
-        """The task has failed."""
-        said = {"status": "failed", "error_message": message, "error_code": code, "retryable": retryable}
-        await self._tell("task-result", task, said)
+        """Report that the task has failed."""
+        report = {"status": "failed", "error_message": message, "error_code": code, "retryable": retryable}
+        await self._report("task-result", task, report)
 
     async def tell_progress(self, task: Task, current: float, total: float, message: str = "") -> None:
-        """How far the task is."""
-        said = {"progress_current": current, "progress_total": total, "progress_message": message}
-        await self._tell("task-progress", task, said)
+        """Report the progress of the task."""
+        report = {"progress_current": current, "progress_total": total, "progress_message": message}
+        await self._report("task-progress", task, report)
 
     async def checkpoint(self, task: Task, state: Json, phase: str = "") -> None:
-        """What the next attempt gets back."""
-        await self._tell("checkpoint", task, {"state_data": state, "phase_name": phase})
+        """Store the state that the next attempt gets."""
+        await self._report("checkpoint", task, {"state_data": state, "phase_name": phase})
 
-    async def _tell(self, what: str, task: Task, said: dict[str, Json]) -> None:
-        named = {
+    async def _report(self, kind: str, task: Task, report: dict[str, Json]) -> None:
+        ids = {
             "task_id": task["task_id"],
             "fence": task["fence"],
             "job_id": task["job_id"],
             "node_id": task["node_id"],
         }
-        await self._ask("POST", f"/callbacks/{what}", named | said)
+        await self._ask("POST", f"/callbacks/{kind}", ids | report)
 
-    # -- trying -------------------------------------------------------------------------------------
+    # -- handler tests -------------------------------------------------------------------------------------
 
     async def handlers(self) -> list[HandlerName]:
-        """The handlers that can be tried, on a server that is there for tests."""
-        found: list[HandlerName] = (await self._ask("GET", "/test/handlers"))["handlers"]
-        return found
+        """Return the handlers of live workers, on a test server."""
+        handlers: list[HandlerName] = (await self._ask("GET", "/test/handlers"))["handlers"]
+        return handlers
 
     async def try_handler(
         self,
@@ -70,7 +70,7 @@ class Working(Calling):
         queue: str | None = None,
         timeout_seconds: int = 30,
     ) -> HandlerTrial:
-        """Run a handler once, on a server that is there for tests; how it ended, or how far it is."""
+        """Run a handler once, on a test server. Returns its result, or its state after the timeout."""
         body = {"params": dict(params or {}), "queue": queue, "timeout_seconds": timeout_seconds}
         trial: HandlerTrial = await self._ask(
             "POST", f"/test/handler/{step(name)}", body, wait=timeout_seconds

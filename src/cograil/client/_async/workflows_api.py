@@ -1,10 +1,10 @@
-"""Workflows: publish them, look at them; and all that can be paused."""
+"""Workflows: publish and read them; pause and resume jobs, queues and workflows."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from cograil.client._async.transport import Calling
+from cograil.client._async.transport import Transport
 from cograil.client.models import (
     Json,
     PausedQueue,
@@ -16,61 +16,61 @@ from cograil.client.models import (
 )
 
 
-class Workflows(Calling):
-    """What there is to do with workflows and queues."""
+class WorkflowsApi(Transport):
+    """The methods for workflows and queues."""
 
     async def publish(self, source: str) -> Published:
-        """Publish the text of a workflow file."""
+        """Publish the source of a workflow file."""
         published: Published = await self._ask("POST", "/workflows", {"source": source})
         return published
 
     async def workflows(self) -> list[WorkflowVersion]:
-        """The published workflows."""
-        found: list[WorkflowVersion] = (await self._ask("GET", "/workflows"))["workflows"]
-        return found
+        """Return the published workflows."""
+        workflows: list[WorkflowVersion] = (await self._ask("GET", "/workflows"))["workflows"]
+        return workflows
 
     async def workflow(self, workflow_id: str, version: int | None = None) -> Workflow:
-        """A version of a workflow, the newest when none is named."""
+        """Return a version of a workflow, by default the newest."""
         path = f"/workflows/{step(workflow_id)}"
-        found: Workflow = await self._ask("GET", path, params={"version": version})
-        return found
+        workflow: Workflow = await self._ask("GET", path, params={"version": version})
+        return workflow
 
     async def versions(self, workflow_id: str) -> list[WorkflowVersion]:
-        """The versions of a workflow."""
+        """Return the versions of a workflow."""
         answer = await self._ask("GET", f"/workflows/{step(workflow_id)}/versions")
-        found: list[WorkflowVersion] = answer["versions"]
-        return found
+        versions: list[WorkflowVersion] = answer["versions"]
+        return versions
 
     async def pause_workflow(self, workflow_id: str, reason: str = "") -> PausedWorkflow:
-        """Pause a workflow: none of its jobs begins anything new."""
+        """Pause a workflow: its jobs start no new nodes."""
         paused: PausedWorkflow = await self._ask(
             "POST", f"/workflows/{step(workflow_id)}/pause", {"reason": reason}
         )
         return paused
 
     async def resume_workflow(self, workflow_id: str) -> PausedWorkflow:
-        """Let a paused workflow go on."""
+        """Resume a paused workflow."""
         paused: PausedWorkflow = await self._ask("POST", f"/workflows/{step(workflow_id)}/resume")
         return paused
 
     async def pause_queue(self, name: str, reason: str = "") -> PausedQueue:
-        """Pause a queue: no worker gets a task of it."""
+        """Pause a queue: workers get no tasks from it."""
         paused: PausedQueue = await self._ask("POST", f"/queues/{step(name)}/pause", {"reason": reason})
         return paused
 
     async def resume_queue(self, name: str) -> PausedQueue:
-        """Let a paused queue go on."""
+        """Resume a paused queue."""
         paused: PausedQueue = await self._ask("POST", f"/queues/{step(name)}/resume")
         return paused
 
     async def pause(
         self, kind: Literal["job", "queue", "workflow"], name: str, reason: str = ""
     ) -> dict[str, Json]:
-        """Pause a job, a queue or a workflow, whichever it is."""
+        """Pause a job, a queue or a workflow."""
         paused: dict[str, Json] = await self._ask("POST", f"/{kind}s/{step(name)}/pause", {"reason": reason})
         return paused
 
     async def resume(self, kind: Literal["job", "queue", "workflow"], name: str) -> dict[str, Json]:
-        """Let a job, a queue or a workflow go on, whichever it is."""
+        """Resume a job, a queue or a workflow."""
         resumed: dict[str, Json] = await self._ask("POST", f"/{kind}s/{step(name)}/resume")
         return resumed

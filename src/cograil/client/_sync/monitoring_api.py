@@ -1,4 +1,4 @@
-"""How all of it is doing.
+"""Monitoring, metrics, health and the audit log.
 
 Written by `make docs` from _async/monitoring_api.py; do not edit.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from cograil.client._sync.transport import Calling
+from cograil.client._sync.transport import Transport
 from cograil.client.errors import refuse_problem
 from cograil.client.models import (
     AuditPage,
     FailureMetrics,
-    Health,
+    HealthReport,
     Json,
     NamedCheck,
     NodeMetrics,
@@ -31,8 +31,8 @@ from cograil.client.models import (
 UNHEALTHY = (503,)
 
 
-class Observing(Calling):
-    """Nodes, tasks, queues, processes, what became of jobs, who did what, and whether it is well."""
+class MonitoringApi(Transport):
+    """The methods for nodes, tasks, queues, processes, job metrics, the audit log and health."""
 
     def all_nodes(
         self,
@@ -42,7 +42,7 @@ class Observing(Calling):
         limit: int = 100,
         cursor: str | None = None,
     ) -> NodePage:
-        """A page of nodes across jobs, newest jobs first; it may be short while `next_cursor` leads on."""
+        """Return a page of nodes across jobs, newest jobs first; it may be short although `next_cursor` is set."""
         params = {"status": status, "workflow_id": workflow_id, "limit": limit, "cursor": cursor}
         page: NodePage = self._ask("GET", "/nodes", params=params)
         return page
@@ -57,95 +57,95 @@ class Observing(Calling):
         limit: int = 100,
         cursor: str | None = None,
     ) -> TaskPage:
-        """A page of attempts that are queued or running, newest first; with state `ended`, of ended ones."""
-        asked = {"state": state, "queue": queue, "handler": handler, "worker": worker}
-        params = asked | {"limit": limit, "cursor": cursor}
+        """Return a page of queued or running attempts, newest first; with state `ended`, of ended ones."""
+        filters = {"state": state, "queue": queue, "handler": handler, "worker": worker}
+        params = filters | {"limit": limit, "cursor": cursor}
         page: TaskPage = self._ask("GET", "/tasks", params=params)
         return page
 
     def workers(self) -> list[Process]:
-        """The workers that have not said good-bye."""
-        found: list[Process] = (self._ask("GET", "/workers"))["workers"]
-        return found
+        """Return the workers that have not signed off."""
+        workers: list[Process] = (self._ask("GET", "/workers"))["workers"]
+        return workers
 
     def orchestrators(self) -> Orchestrators:
-        """Who advances jobs, and for how long news wait."""
-        found: Orchestrators = self._ask("GET", "/orchestrator/status")
-        return found
+        """Return the orchestrators, and how long the oldest input of a job waits."""
+        orchestrators: Orchestrators = self._ask("GET", "/orchestrator/status")
+        return orchestrators
 
     def queues(self) -> list[Queue]:
-        """Each queue: what waits and since when, what runs, who serves it."""
-        found: list[Queue] = (self._ask("GET", "/queues/status"))["queues"]
-        return found
+        """Return each queue: its queued and running tasks, the oldest age, its workers."""
+        queues: list[Queue] = (self._ask("GET", "/queues/status"))["queues"]
+        return queues
 
     def audit(self, *, limit: int = 100, cursor: str | None = None) -> AuditPage:
-        """A page of who changed what, newest first."""
+        """Return a page of the audit log, newest first."""
         page: AuditPage = self._ask("GET", "/audit", params={"limit": limit, "cursor": cursor})
         return page
 
-    # -- what became of jobs --------------------------------------------------------------------------
+    # -- job metrics ---------------------------------------------------------------------------------
 
     def workflow_metrics(self, workflow_id: str | None = None, *, days: int = 7) -> WorkflowMetrics:
-        """For each workflow how many jobs, how many of them well, how long they took, what they died of."""
+        """Return the number of jobs, success rate, durations and failures of each workflow."""
         params = {"workflow_id": workflow_id, "days": days}
-        found: WorkflowMetrics = self._ask("GET", "/metrics/workflows", params=params)
-        return found
+        metrics: WorkflowMetrics = self._ask("GET", "/metrics/workflows", params=params)
+        return metrics
 
     def node_metrics(self, workflow_id: str, *, days: int = 7) -> NodeMetrics:
-        """The nodes of a workflow in its newest jobs."""
+        """Return the metrics of the nodes of a workflow in its newest jobs."""
         path = f"/metrics/workflows/{step(workflow_id)}/nodes"
-        found: NodeMetrics = self._ask("GET", path, params={"days": days})
-        return found
+        metrics: NodeMetrics = self._ask("GET", path, params={"days": days})
+        return metrics
 
     def failure_metrics(
         self, workflow_id: str | None = None, *, days: int = 7, limit: int = 20
     ) -> FailureMetrics:
-        """What nodes of failed jobs died of, the most common first."""
+        """Return the errors of nodes of failed jobs, the most common first."""
         params = {"workflow_id": workflow_id, "days": days, "limit": limit}
-        found: FailureMetrics = self._ask("GET", "/metrics/failures", params=params)
-        return found
+        metrics: FailureMetrics = self._ask("GET", "/metrics/failures", params=params)
+        return metrics
 
     def throughput(
         self, workflow_id: str | None = None, *, hours: int = 24, bucket_minutes: int = 60
     ) -> Throughput:
-        """Jobs submitted and ended in each stretch of time, and how long they took."""
+        """Return the jobs submitted and ended in each bucket of time, and their durations."""
         params = {"workflow_id": workflow_id, "hours": hours, "bucket_minutes": bucket_minutes}
-        found: Throughput = self._ask("GET", "/metrics/throughput", params=params)
-        return found
+        throughput: Throughput = self._ask("GET", "/metrics/throughput", params=params)
+        return throughput
 
-    # -- whether it is well ---------------------------------------------------------------------------
+    # -- health ---------------------------------------------------------------------------------------
 
-    def health(self) -> Health:
-        """Everything that can be looked at, in tiers. An unhealthy instance is no error here."""
-        found: Health = self._look("/health")
-        return found
+    def health(self) -> HealthReport:
+        """Return the results of all health checks. An unhealthy instance does not raise an error."""
+        health: HealthReport = self._get_report("/health")
+        return health
 
     def check(self, name: str) -> NamedCheck:
-        """One thing that can be looked at."""
-        found: NamedCheck = self._look(f"/health/{step(name)}")
-        return found
+        """Return the result of one health check."""
+        check: NamedCheck = self._get_report(f"/health/{step(name)}")
+        return check
 
     def is_alive(self) -> bool:
-        """Whether the process answers, whatever becomes of its database."""
-        alive: bool = (self._look("/livez"))["alive"]
+        """Return whether the process responds, even without its database."""
+        alive: bool = (self._get_report("/livez"))["alive"]
         return alive
 
     def readiness(self) -> Ready:
-        """Whether it can serve, and what is wrong with what it needs."""
-        found: Ready = self._look("/readyz")
-        return found
+        """Return whether the server is ready, and the state of each dependency."""
+        readiness: Ready = self._get_report("/readyz")
+        return readiness
 
     def prometheus(self) -> str:
-        """What Prometheus is told."""
+        """Return the metrics in the Prometheus text format."""
         return (self._send("GET", "/metrics", headers={})).text
 
     def description(self) -> dict[str, Json]:
-        """The OpenAPI document of this instance."""
-        found: dict[str, Json] = self._ask("GET", "/openapi.json")
-        return found
+        """Return the OpenAPI document of this instance."""
+        document: dict[str, Json] = self._ask("GET", "/openapi.json")
+        return document
 
-    def _look(self, path: str) -> Any:
-        """What is told with 503 is an answer, unless it is a problem."""
+    def _get_report(self, path: str) -> Any:
+        """Return a report. Its 503 is a result; a problem with 503 raises ApiError."""
         answer = self._send("GET", path, headers={}, also=UNHEALTHY)
         refuse_problem(answer.status_code, answer.headers.get("content-type", ""), answer.content)
         return answer.json()

@@ -1,4 +1,4 @@
-"""Workflows that run by the calendar.
+"""Schedules: workflows that run at the times of a cron expression.
 
 Written by `make docs` from _async/schedules_api.py; do not edit.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing_extensions import Unpack
 
-from cograil.client._sync.transport import Calling
+from cograil.client._sync.transport import Transport
 from cograil.client.models import (
     Backfill,
     CalendarChanges,
@@ -21,68 +21,68 @@ from cograil.client.models import (
 )
 
 
-class Calendar(Calling):
-    """Schedules and their firings."""
+class SchedulesApi(Transport):
+    """The methods for schedules and their firings."""
 
     def create_schedule(
         self, name: str, workflow_id: str, cron: str, **facts: Unpack[CalendarFacts]
     ) -> ShownSchedule:
-        """Run a workflow by the calendar from now on."""
+        """Create a schedule."""
         body = {"name": name, "workflow_id": workflow_id, "cron": cron, **facts}
-        made: ShownSchedule = self._ask("POST", "/schedules", body)
-        return made
+        schedule: ShownSchedule = self._ask("POST", "/schedules", body)
+        return schedule
 
     def schedules(self) -> list[ShownSchedule]:
-        """All of them, by name."""
-        found: list[ShownSchedule] = (self._ask("GET", "/schedules"))["schedules"]
-        return found
+        """Return all schedules, by name."""
+        schedules: list[ShownSchedule] = (self._ask("GET", "/schedules"))["schedules"]
+        return schedules
 
     def schedule(self, name: str) -> ScheduleWithPassed:
-        """One of them."""
-        found: ScheduleWithPassed = self._ask("GET", f"/schedules/{step(name)}")
-        return found
+        """Return one schedule."""
+        schedule: ScheduleWithPassed = self._ask("GET", f"/schedules/{step(name)}")
+        return schedule
 
     def change_schedule(
         self, name: str, workflow_id: str, cron: str, **facts: Unpack[CalendarFacts]
     ) -> ShownSchedule:
-        """Change what it runs, and when; all of it is given anew."""
+        """Replace all fields of a schedule."""
         body = {"workflow_id": workflow_id, "cron": cron, **facts}
-        changed: ShownSchedule = self._ask("POST", f"/schedules/{step(name)}", body)
-        return changed
+        schedule: ShownSchedule = self._ask("POST", f"/schedules/{step(name)}", body)
+        return schedule
 
     def update_schedule(self, name: str, **changes: Unpack[CalendarChanges]) -> ShownSchedule:
-        """Change some of it; what is left out stays as it is, and input_params is replaced as a whole."""
-        changed: ShownSchedule = self._ask("PATCH", f"/schedules/{step(name)}", dict(changes))
-        return changed
+        """Change the given fields of a schedule; `input_params` is replaced as a whole."""
+        schedule: ShownSchedule = self._ask("PATCH", f"/schedules/{step(name)}", dict(changes))
+        return schedule
 
     def remove_schedule(self, name: str) -> RemovedSchedule:
-        """Fire nothing more of it; its jobs go on."""
+        """Remove a schedule; its jobs continue."""
         removed: RemovedSchedule = self._ask("DELETE", f"/schedules/{step(name)}")
         return removed
 
     def pause_schedule(self, name: str, *, reason: str = "") -> ShownSchedule:
-        """Pass over its moments until it is resumed."""
-        shown: ShownSchedule = self._ask("POST", f"/schedules/{step(name)}/pause", {"reason": reason})
-        return shown
+        """Pause a schedule: its times are skipped until it is resumed."""
+        schedule: ShownSchedule = self._ask("POST", f"/schedules/{step(name)}/pause", {"reason": reason})
+        return schedule
 
     def resume_schedule(self, name: str, *, detach: bool = False) -> ShownSchedule:
-        """Run it again from now on; `detach` is for one that was removed from its workflow file."""
-        shown: ShownSchedule = self._ask("POST", f"/schedules/{step(name)}/resume", {"detach": detach})
-        return shown
+        """Resume a schedule; `detach` is for one that was removed from its workflow file."""
+        schedule: ShownSchedule = self._ask("POST", f"/schedules/{step(name)}/resume", {"detach": detach})
+        return schedule
 
     def run_schedule(self, name: str) -> ScheduleRun:
-        """Submit a job of it now, besides its calendar."""
+        """Submit a job of a schedule now, in addition to its times."""
         run: ScheduleRun = self._ask("POST", f"/schedules/{step(name)}/run")
         return run
 
     def backfill(self, name: str, first: str, until: str, *, preview: bool = False) -> Backfill:
-        """Submit a job for each moment of a range of time that has led to none."""
+        """Submit a job for each time of a range that has none."""
         body = {"first": first, "until": until, "preview": preview}
-        done: Backfill = self._ask("POST", f"/schedules/{step(name)}/backfill", body)
-        return done
+        result: Backfill = self._ask("POST", f"/schedules/{step(name)}/backfill", body)
+        return result
 
     def firings(self, name: str, *, limit: int = 100, cursor: str | None = None) -> FiringPage:
-        """A page of what became of its moments, the latest first."""
+        """Return a page of the firings of a schedule, the latest first."""
         params = {"limit": limit, "cursor": cursor}
         page: FiringPage = self._ask("GET", f"/schedules/{step(name)}/firings", params=params)
         return page

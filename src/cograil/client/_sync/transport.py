@@ -1,4 +1,4 @@
-"""How the API is called.
+"""The HTTP transport of the client.
 
 Written by `make docs` from _async/transport.py; do not edit.
 """
@@ -20,8 +20,8 @@ PREFIX = "/api/v1"
 WAIT_MARGIN = 10.0
 
 
-class Calling:
-    """One instance. Raises ApiError for what it refuses, Unreachable when it does not answer."""
+class Transport:
+    """The connection to one instance. Raises ApiError for an error response, Unreachable without a response."""
 
     def __init__(self, url: str = "http://127.0.0.1:8080", key: str = "", *, timeout: float = 30.0) -> None:
         headers = {"authorization": f"Bearer {key}"} if key else {}
@@ -37,11 +37,11 @@ class Calling:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._http.close()
 
     def ask(self, method: str, path: str, body: Json = None, params: Mapping[str, str] | None = None) -> Any:
-        """Any route of the API by its path, such as /queues/status."""
+        """Call any route of the API by its path, such as /queues/status."""
         return self._ask(method, path, body, params=params)
 
     def _ask(
@@ -54,7 +54,7 @@ class Calling:
         headers: Mapping[str, str] | None = None,
         wait: float = 0,
     ) -> Any:
-        """The answer to this, from a path under the prefix."""
+        """Return the response of a path under the prefix."""
         answer = self._send(method, PREFIX + path, body, params=params, headers=headers or {}, wait=wait)
         return answer.json()
 
@@ -69,18 +69,18 @@ class Calling:
         wait: float = 0,
         also: Collection[int] = (),
     ) -> httpx2.Response:
-        """The response, if it is no refusal; those of `also` say something else. None is no parameter."""
+        """Return the response. Raises ApiError for a status from 400 that is not in `also`. None omits a parameter."""
         content = None if body is None else json.dumps(body).encode()
-        given = dict(headers) | ({} if content is None else {"content-type": "application/json"})
+        request_headers = dict(headers) | ({} if content is None else {"content-type": "application/json"})
         if (trace_parent := current_parent()) is not None:
-            given.setdefault("traceparent", trace_parent)
+            request_headers.setdefault("traceparent", trace_parent)
         try:
             answer = self._http.request(
                 method,
                 path,
                 content=content,
                 params={name: str(value) for name, value in (params or {}).items() if value is not None},
-                headers=given,
+                headers=request_headers,
                 timeout=max(self._timeout, wait + WAIT_MARGIN),
             )
         except httpx2.TransportError as error:

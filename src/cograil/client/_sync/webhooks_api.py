@@ -1,4 +1,4 @@
-"""Who is told of events, and what became of it.
+"""Webhooks: subscriptions and their deliveries.
 
 Written by `make docs` from _async/webhooks_api.py; do not edit.
 """
@@ -9,7 +9,7 @@ from typing import Literal
 
 from typing_extensions import Unpack
 
-from cograil.client._sync.transport import Calling
+from cograil.client._sync.transport import Transport
 from cograil.client.models import (
     Delivery,
     DeliveryPage,
@@ -21,42 +21,42 @@ from cograil.client.models import (
 )
 
 
-class Telling(Calling):
-    """Subscriptions and deliveries."""
+class WebhooksApi(Transport):
+    """The methods for subscriptions and deliveries."""
 
     def subscribe(self, url: str, **facts: Unpack[SubscriptionFacts]) -> SubscriptionWithSecret:
-        """Tell this receiver what happens from now on; its secret is shown this once."""
-        made: SubscriptionWithSecret = self._ask("POST", "/subscriptions", {"url": url, **facts})
-        return made
+        """Subscribe a receiver to events from now on; its secret is returned only once."""
+        subscription: SubscriptionWithSecret = self._ask("POST", "/subscriptions", {"url": url, **facts})
+        return subscription
 
     def subscriptions(self) -> list[Subscription]:
-        """Who is told."""
-        found: list[Subscription] = (self._ask("GET", "/subscriptions"))["subscriptions"]
-        return found
+        """Return the subscriptions."""
+        subscriptions: list[Subscription] = (self._ask("GET", "/subscriptions"))["subscriptions"]
+        return subscriptions
 
     def subscription(self, subscription_id: str) -> Subscription:
-        """One of them."""
-        found: Subscription = self._ask("GET", f"/subscriptions/{step(subscription_id)}")
-        return found
+        """Return one subscription."""
+        subscription: Subscription = self._ask("GET", f"/subscriptions/{step(subscription_id)}")
+        return subscription
 
     def unsubscribe(self, subscription_id: str) -> Removed:
-        """Tell this receiver nothing more."""
+        """Remove a subscription."""
         removed: Removed = self._ask("DELETE", f"/subscriptions/{step(subscription_id)}")
         return removed
 
     def enable_subscription(self, subscription_id: str) -> Subscription:
-        """Tell a receiver again that had asked to be told no more."""
-        enabled: Subscription = self._ask("POST", f"/subscriptions/{step(subscription_id)}/enable")
-        return enabled
+        """Enable a subscription that its receiver disabled with 410."""
+        subscription: Subscription = self._ask("POST", f"/subscriptions/{step(subscription_id)}/enable")
+        return subscription
 
     def rotate_subscription(
         self, subscription_id: str, secret: str | None = None, *, overlap_hours: float = 24.0
     ) -> SubscriptionWithSecret:
-        """Replace its secret, by a new one if none is given; for so long the old one signs beside it."""
+        """Replace the secret, by default with a generated one; for `overlap_hours` the old one signs too."""
         body = {"secret": secret, "overlap_hours": overlap_hours}
         path = f"/subscriptions/{step(subscription_id)}/rotate"
-        rotated: SubscriptionWithSecret = self._ask("POST", path, body)
-        return rotated
+        subscription: SubscriptionWithSecret = self._ask("POST", path, body)
+        return subscription
 
     def deliveries(
         self,
@@ -66,17 +66,17 @@ class Telling(Calling):
         limit: int = 100,
         cursor: str | None = None,
     ) -> DeliveryPage:
-        """A page of what was told, what is on its way, and what could not be told; newest first."""
+        """Return a page of deliveries (pending, delivered, dead), newest first."""
         params = {"state": state, "job_id": job_id, "limit": limit, "cursor": cursor}
         page: DeliveryPage = self._ask("GET", "/deliveries", params=params)
         return page
 
     def delivery(self, delivery_id: str) -> Delivery:
-        """One delivery with its tries."""
-        found: Delivery = self._ask("GET", f"/deliveries/{step(delivery_id)}")
-        return found
+        """Return one delivery with its attempts."""
+        delivery: Delivery = self._ask("GET", f"/deliveries/{step(delivery_id)}")
+        return delivery
 
     def resend(self, delivery_id: str) -> Delivery:
-        """Send it again: the same event, under the same id."""
-        found: Delivery = self._ask("POST", f"/deliveries/{step(delivery_id)}/resend")
-        return found
+        """Send a delivery again: the same event, under the same id."""
+        delivery: Delivery = self._ask("POST", f"/deliveries/{step(delivery_id)}/resend")
+        return delivery

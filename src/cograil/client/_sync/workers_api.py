@@ -1,4 +1,4 @@
-"""The protocol of workers; and handlers that are tried.
+"""The worker protocol, and handler tests.
 
 Written by `make docs` from _async/workers_api.py; do not edit.
 """
@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 from typing_extensions import Unpack
 
-from cograil.client._sync.transport import Calling
+from cograil.client._sync.transport import Transport
 from cograil.client.models import ClaimFacts, HandlerName, HandlerTrial, Json, Task, step
 
 
-class Working(Calling):
-    """What a worker does."""
+class WorkersApi(Transport):
+    """The methods for workers."""
 
     def claim(self, worker_id: str, *, wait_seconds: float = 0, **facts: Unpack[ClaimFacts]) -> list[Task]:
         """Claim tasks, waiting for some if there are none."""
@@ -23,43 +23,43 @@ class Working(Calling):
         return tasks
 
     def heartbeat(self, task: Task) -> bool:
-        """Keep a task. False: its job was cancelled."""
+        """Extend the lease of a task. Returns False when its job was cancelled."""
         answer = self._ask("POST", f"/tasks/{step(task['task_id'])}/pulse", {"fence": task["fence"]})
         return not answer["cancelled"]
 
     def complete(self, task: Task, output: Mapping[str, Json]) -> None:
-        """The task is done, with this output."""
-        self._tell("task-result", task, {"status": "completed", "output": dict(output)})
+        """Report that the task has completed with this output."""
+        self._report("task-result", task, {"status": "completed", "output": dict(output)})
 
     def fail(self, task: Task, message: str, *, code: str = "handler_error", retryable: bool = True) -> None:
-        """The task has failed."""
-        said = {"status": "failed", "error_message": message, "error_code": code, "retryable": retryable}
-        self._tell("task-result", task, said)
+        """Report that the task has failed."""
+        report = {"status": "failed", "error_message": message, "error_code": code, "retryable": retryable}
+        self._report("task-result", task, report)
 
     def tell_progress(self, task: Task, current: float, total: float, message: str = "") -> None:
-        """How far the task is."""
-        said = {"progress_current": current, "progress_total": total, "progress_message": message}
-        self._tell("task-progress", task, said)
+        """Report the progress of the task."""
+        report = {"progress_current": current, "progress_total": total, "progress_message": message}
+        self._report("task-progress", task, report)
 
     def checkpoint(self, task: Task, state: Json, phase: str = "") -> None:
-        """What the next attempt gets back."""
-        self._tell("checkpoint", task, {"state_data": state, "phase_name": phase})
+        """Store the state that the next attempt gets."""
+        self._report("checkpoint", task, {"state_data": state, "phase_name": phase})
 
-    def _tell(self, what: str, task: Task, said: dict[str, Json]) -> None:
-        named = {
+    def _report(self, kind: str, task: Task, report: dict[str, Json]) -> None:
+        ids = {
             "task_id": task["task_id"],
             "fence": task["fence"],
             "job_id": task["job_id"],
             "node_id": task["node_id"],
         }
-        self._ask("POST", f"/callbacks/{what}", named | said)
+        self._ask("POST", f"/callbacks/{kind}", ids | report)
 
-    # -- trying -------------------------------------------------------------------------------------
+    # -- handler tests -------------------------------------------------------------------------------------
 
     def handlers(self) -> list[HandlerName]:
-        """The handlers that can be tried, on a server that is there for tests."""
-        found: list[HandlerName] = (self._ask("GET", "/test/handlers"))["handlers"]
-        return found
+        """Return the handlers of live workers, on a test server."""
+        handlers: list[HandlerName] = (self._ask("GET", "/test/handlers"))["handlers"]
+        return handlers
 
     def try_handler(
         self,
@@ -69,7 +69,7 @@ class Working(Calling):
         queue: str | None = None,
         timeout_seconds: int = 30,
     ) -> HandlerTrial:
-        """Run a handler once, on a server that is there for tests; how it ended, or how far it is."""
+        """Run a handler once, on a test server. Returns its result, or its state after the timeout."""
         body = {"params": dict(params or {}), "queue": queue, "timeout_seconds": timeout_seconds}
         trial: HandlerTrial = self._ask("POST", f"/test/handler/{step(name)}", body, wait=timeout_seconds)
         return trial

@@ -1,4 +1,4 @@
-"""Who is calling: the key in the request, looked up and remembered for a few seconds."""
+"""Authentication: looks up the key of a request and caches it for a few seconds."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from cograil.store.api_keys import StoredKey
 from cograil.store.database import Database, Transaction
 from cograil.verbs.key_management import recognises, split_key
 
-KNOWN_SECONDS = 5.0  # within which a revoked key still works
-LOOK_SECONDS = 2.0  # who comes later than this does not wait for the same look
-REMEMBERED_SECONDS = 60.0  # for who asks how it is while the database is away
+KNOWN_SECONDS = 5.0  # a revoked key works for this long
+LOOKUP_SECONDS = 2.0  # requests do not join a lookup that is older
+REMEMBERED_SECONDS = 60.0  # for health checks while the database is unavailable
 QUICK_SECONDS = 0.5
 USE_NOTED_SECONDS = 60.0
 MAX_KNOWN = 10_000
@@ -45,12 +45,12 @@ def _caller_of(stored: StoredKey) -> Caller:
 
 
 def is_local(settings: Settings) -> bool:
-    """Whether only this machine reaches the port, and nobody brings others to it."""
+    """Return whether the port accepts only local connections and no proxy forwards others to it."""
     return is_loopback(settings.host) and not settings.server.trusted_proxies
 
 
 class Authenticator(Protocol):
-    """How a door knows who is calling."""
+    """Authenticates the callers of a dispatcher."""
 
     async def caller(self, headers: Headers, address: str, *, allows_stale_auth: bool = False) -> Caller: ...
 
@@ -58,10 +58,10 @@ class Authenticator(Protocol):
 
 
 class KeyAuthenticator:
-    """Recognises keys. While none was ever made, anybody on this machine is the admin of the default tenant.
+    """Authenticates by API keys. While no key exists, local callers are the admin of the default tenant.
 
-    That holds for a door that is `is_local`, and for no other, whatever became of its keys. `file` holds
-    one more key, an admin's. Where the database may only be read, nobody notes that a key is in use.
+    That applies only to a server that is `is_local`. `file` contains one more admin key. `is_noting` is false
+    where the database is read-only: then the use of keys is not recorded.
     """
 
     def __init__(
@@ -75,31 +75,31 @@ class KeyAuthenticator:
         self._has_keys: tuple[float, bool] | None = None
         self._uses: dict[str, float] = {}
         self._failures: dict[str, deque[float]] = {}
-        self._single_flight: SingleFlight[Any] = SingleFlight(LOOK_SECONDS)
+        self._single_flight: SingleFlight[Any] = SingleFlight(LOOKUP_SECONDS)
 
     async def end(self) -> None:
-        """Look up nothing more."""
+        """Cancel all lookups."""
         await self._single_flight.end()
 
     async def caller(self, headers: Headers, address: str, *, allows_stale_auth: bool = False) -> Caller:
-        """Whoever calls. Raises Refusal: 401, or 429 after too many wrong keys from one address.
+        """Return the caller. Raises Refusal: 401, or 429 after too many wrong keys from one address.
 
-        Whoever must be answered quickly is taken for whom it was a minute ago, if the database is away.
+        `allows_stale_auth` accepts a key cached within the last minute while the database is unavailable.
         """
-        given = headers.getlist("authorization")
-        if not given:
+        authorization = headers.getlist("authorization")
+        if not authorization:
             if await self._is_open_to(address, allows_stale_auth):
                 return ANYBODY
             raise self._refusal(address, is_failure=False)
-        caller = await self._recognised(given, allows_stale_auth)
+        caller = await self._authenticate(authorization, allows_stale_auth)
         if caller is None:
             raise self._refusal(address, is_failure=True)
         return caller
 
     async def holder(self, key_id: str, *, allows_stale_auth: bool = False) -> tuple[Caller, bytes] | None:
-        """Who holds the key of this id and what recognises it, for who was known by it before.
+        """Return the caller of the key with this id, and the hash of the key, to resume a session.
 
-        None when there is no such key, or it has ended.
+        None when the key does not exist or is no longer valid.
         """
         if key_id == FILE:
             file = Caller("default", "admin", key_id=FILE, name="API_KEY_FILE")
@@ -110,19 +110,19 @@ class KeyAuthenticator:
         return _caller_of(stored), stored.hash
 
     async def has_keys(self, allows_stale_auth: bool = False) -> bool:
-        """Whether a key was ever made and not forgotten since."""
+        """Return whether any key exists."""
         if self._file_key:
             return True
-        self._has_keys = await self._looked_up("", store.has_keys, self._has_keys, allows_stale_auth)
+        self._has_keys = await self._cached_lookup("", store.has_keys, self._has_keys, allows_stale_auth)
         return self._has_keys[1]
 
     async def _is_open_to(self, address: str, allows_stale_auth: bool) -> bool:
-        """Whether no key is asked for."""
+        """Return whether this address needs no key."""
         return self._is_local and is_loopback(address) and not await self.has_keys(allows_stale_auth)
 
-    async def _recognised(self, given: list[str], allows_stale_auth: bool) -> Caller | None:
-        scheme, _, text = given[0].partition(" ")
-        if len(given) > 1 or scheme.lower() != "bearer" or len(text) > MAX_HEADER:
+    async def _authenticate(self, authorization: list[str], allows_stale_auth: bool) -> Caller | None:
+        scheme, _, text = authorization[0].partition(" ")
+        if len(authorization) > 1 or scheme.lower() != "bearer" or len(text) > MAX_HEADER:
             return None
         text = text.strip()
         if self._file_key and hmac.compare_digest(text.encode("latin-1", "replace"), self._file_key):
@@ -141,42 +141,42 @@ class KeyAuthenticator:
         async def find(tx: Transaction) -> StoredKey | None:
             return await store.find_key(tx, key_id)
 
-        found = await self._looked_up(key_id, find, self._known.get(key_id), allows_stale_auth)
-        self._known[key_id] = found
+        cached = await self._cached_lookup(key_id, find, self._known.get(key_id), allows_stale_auth)
+        self._known[key_id] = cached
         if len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
-        return found[1]
+        return cached[1]
 
-    async def _looked_up(
-        self, key_id: str, find: Find[T], known: tuple[float, T] | None, allows_stale_auth: bool
+    async def _cached_lookup(
+        self, key_id: str, find: Find[T], cached: tuple[float, T] | None, allows_stale_auth: bool
     ) -> tuple[float, T]:
-        """What was found, and when. Raises DatabaseUnavailable when nothing was and nothing is remembered."""
+        """Return the result and its time. Raises DatabaseUnavailable when the lookup fails and nothing is cached."""
         now = time.monotonic()
-        if known is not None and now - known[0] < KNOWN_SECONDS:
-            return known
+        if cached is not None and now - cached[0] < KNOWN_SECONDS:
+            return cached
         if not allows_stale_auth:
-            return await self._shared(key_id, find)
+            return await self._shared_lookup(key_id, find)
         try:
-            return await run_with_timeout(QUICK_SECONDS, self._shared(key_id, find))
+            return await run_with_timeout(QUICK_SECONDS, self._shared_lookup(key_id, find))
         except (TimeoutError, psycopg.Error, DatabaseUnavailable) as error:
-            if known is not None and now - known[0] < REMEMBERED_SECONDS:
-                return known
+            if cached is not None and now - cached[0] < REMEMBERED_SECONDS:
+                return cached
             raise DatabaseUnavailable("the database does not answer") from error
 
-    async def _shared(self, key_id: str, find: Find[T]) -> tuple[float, T]:
-        """What one look finds for all who want to know it now."""
-        found: tuple[float, T]
-        found, _ = await self._single_flight.run(key_id, lambda: self._asked(find))
-        return found
+    async def _shared_lookup(self, key_id: str, find: Find[T]) -> tuple[float, T]:
+        """Return the result of one lookup that all concurrent requests share."""
+        result: tuple[float, T]
+        result, _ = await self._single_flight.run(key_id, lambda: self._lookup(find))
+        return result
 
-    async def _asked(self, find: Find[T]) -> tuple[float, T]:
-        """It counts from when it was asked: what changed while it was on its way is not in it."""
-        asked = time.monotonic()
+    async def _lookup(self, find: Find[T]) -> tuple[float, T]:
+        """Run a lookup. Its age counts from its start: it may miss changes that were made meanwhile."""
+        asked_at = time.monotonic()
         async with self._db.single("keys") as tx:
-            return asked, await find(tx)
+            return asked_at, await find(tx)
 
     async def _note_use(self, key_id: str) -> None:
-        """Now and then: who asks wants to know whether a key is still in use, not when exactly."""
+        """Record that a key is in use, at most once a minute: the exact time does not matter."""
         now = time.monotonic()
         if now - self._uses.get(key_id, -USE_NOTED_SECONDS) >= USE_NOTED_SECONDS:
             self._uses[key_id] = now
@@ -193,7 +193,7 @@ class KeyAuthenticator:
         )
 
     def _is_guessing(self, address: str) -> bool:
-        """Whether this address sent more wrong keys within a minute than a person would."""
+        """Return whether this address sent more than MAX_FAILURES wrong keys within a minute."""
         if len(self._failures) > MAX_KNOWN:
             self._failures.clear()
         recent = self._failures.setdefault(address, deque(maxlen=MAX_FAILURES + 1))

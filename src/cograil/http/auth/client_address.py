@@ -1,4 +1,4 @@
-"""Where a caller is, and where it believes to be: addresses, names of hosts, and pages of browsers."""
+"""The address of a client, and checks of the Host and Origin headers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from cograil.http.server.problem_details import Refusal
 Networks = Sequence[IPv4Network | IPv6Network]
 
 
-@lru_cache(1024)  # asked with every request
+@lru_cache(1024)  # called for every request
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there, or is there itself."""
+    """Return whether this address or name is that of the local machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -26,18 +26,18 @@ def is_loopback(host: str) -> bool:
 
 
 def client_address(scope: Scope, headers: Headers, proxies: Networks = ()) -> str:
-    """Who is at the other end. What a request says of itself counts only if one of these proxies brought it.
+    """Return the address of the client.
 
-    Then it is the last one in `X-Forwarded-For` that is no such proxy: what stands before it was said by
-    the caller itself.
+    `X-Forwarded-For` counts only if one of these proxies sent the request. Then the client is its last entry
+    that is not a proxy: the client itself can forge the entries before it.
     """
     client = scope.get("client")
     address: str = client[0] if client else ""
     if not proxies:
         return address
-    told = [one.strip() for line in headers.getlist("x-forwarded-for") for one in line.split(",")]
-    while told and _is_in(address, proxies):
-        before = _address(told.pop())
+    hops = [hop.strip() for line in headers.getlist("x-forwarded-for") for hop in line.split(",")]
+    while hops and _is_in(address, proxies):
+        before = _address(hops.pop())
         if before is None:
             break
         address = before
@@ -45,33 +45,34 @@ def client_address(scope: Scope, headers: Headers, proxies: Networks = ()) -> st
 
 
 def reject_foreign_origin(headers: Headers, bound: str) -> None:
-    """Raises Refusal for what a page in somebody's browser may have sent.
+    """Raise Refusal for a request that a page of another site may have sent (CSRF, DNS rebinding).
 
-    While nobody is asked for a key, being here is all that one needs; and any page can make a browser that
-    is here send something. It says where the page comes from, unless the name of its host was made to lead
-    here: then that name is none of ours.
+    Without keys, access from this machine is enough, and any page can make a local browser send a request.
+    The Origin header reveals a foreign page, and a foreign Host header a name that was rebound to this machine.
     """
     host = headers.get("host", "")
     name = _host_name(host)
     if not (is_loopback(name) or name == bound.lower()):
-        raise Refusal(421, "foreign_host", "without a key this server is asked by an address of this machine")
+        raise Refusal(
+            421, "foreign_host", "without a key, the Host header must be an address of this machine"
+        )
     origin = headers.get("origin")
     if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-        raise Refusal(403, "foreign_origin", "a page of another site may do nothing here without a key")
+        raise Refusal(403, "foreign_origin", "a page of another site needs a key")
 
 
 def _host_name(host: str) -> str:
-    """Without the port."""
+    """Return the host of a Host header, without the port."""
     name, _, port = host.strip().lower().rpartition(":")
     is_with_port = bool(name) and port.isdecimal() and (":" not in name or name.endswith("]"))
     return (name if is_with_port else host.strip().lower()).strip("[]")
 
 
 def _address(text: str) -> str | None:
-    """An address in plain form, with or without its port."""
-    for one in (text, _host_name(text)):
+    """Return the canonical form of an address that may have a port; None if it is not an address."""
+    for candidate in (text, _host_name(text)):
         try:
-            return str(ipaddress.ip_address(one.strip("[]")))
+            return str(ipaddress.ip_address(candidate.strip("[]")))
         except ValueError:
             continue
     return None
@@ -79,7 +80,7 @@ def _address(text: str) -> str | None:
 
 def _is_in(address: str, networks: Networks) -> bool:
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return False
-    return any(found in network for network in networks)
+    return any(parsed in network for network in networks)

@@ -1,4 +1,4 @@
-"""Requests from outside: a job under the id that a gateway gave to it, and never two under one id."""
+"""Submits of the gateway: each job has a request id from the gateway, and a request id has at most one job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from cograil.api_schemas import job_schemas
 from cograil.errors import Conflict, InvalidInput, Problem
-from cograil.http.routes.job_routes import NewJob, Word, submission_of
+from cograil.http.routes.job_routes import NewJobBody, Word, submission_of
 from cograil.http.server.dispatcher import Call, reply
 from cograil.http.server.field_types import WorkflowName
 from cograil.http.server.idempotent_requests import (
@@ -39,18 +39,18 @@ SCOPE = "request"
 
 
 def _uuid(value: str) -> str:
-    """One spelling only: two would be two requests."""
+    """Return the id. Raises ValueError for any but the canonical spelling: two spellings would be two requests."""
     try:
-        given = UUID(value)
+        request_id = UUID(value)
     except ValueError:
         raise ValueError("a request id is a UUID such as 5f64bbf0-6c3f-4f0e-9d0a-0c9b8b3c2a11") from None
-    if str(given) != value:
+    if str(request_id) != value:
         raise ValueError("a request id is a UUID in small letters with its four dashes")
     return value
 
 
-class NewRequest(Body):
-    """What a caller outside says of a job, and the id under which they will ask for it."""
+class GatewaySubmission(Body):
+    """A job submitted through the gateway, and its request id."""
 
     workflow_id: WorkflowName
     input_params: dict[str, Json] = Field(default_factory=dict)
@@ -75,7 +75,7 @@ class RequestConflict(Conflict):
     "/submit",
     "submitter",
     "gateway",
-    body=NewRequest,
+    body=GatewaySubmission,
     responses={
         202: "accepted: the request and its job",
         200: "the first answer to the same request",
@@ -91,90 +91,94 @@ async def submit_request(call: Call) -> Response:
     The request id is the correlation id of the job, unless another one is given. The same request again, by
     its id or by its idempotency key, is answered as the first one was.
     """
-    given: NewRequest = call.body
-    key = idempotency_key(call, given.idempotency_key)
+    body: GatewaySubmission = call.body
+    key = idempotency_key(call, body.idempotency_key)
 
-    async def ask() -> tuple[View, bool]:
+    async def respond() -> tuple[View, bool]:
         async with call.transaction("submit") as tx:
-            return await _told_by_key(tx, call, given, key)
+            return await _submit_by_key(tx, call, body, key)
 
-    same = (SCOPE, call.caller.tenant, key, idempotency.fingerprint(_facts(given)))
-    told, is_new = await run_shared(call, same, ask)
-    return reply(told, 202 if is_new else 200)
+    same = (SCOPE, call.caller.tenant, key, idempotency.fingerprint(_fingerprint_fields(body)))
+    accepted, is_new = await run_shared(call, same, respond)
+    return reply(accepted, 202 if is_new else 200)
 
 
-async def _told_by_key(tx: Transaction, call: Call, given: NewRequest, key: str | None) -> tuple[View, bool]:
-    """The answer, and whether it is the first. The key is locked before the id: nobody waits in a circle."""
+async def _submit_by_key(
+    tx: Transaction, call: Call, body: GatewaySubmission, key: str | None
+) -> tuple[View, bool]:
+    """Return the answer, and whether it is new. Locks the key before the id, always: no deadlock."""
     if key is None:
-        return await _told_by_id(tx, call, given)
+        return await _submit_by_id(tx, call, body)
     name = request_key(call, key)
-    asked = {
-        name: one for name, one in _facts(given).items() if name not in ("idempotency_key", "request_id")
+    fields = {
+        field: value
+        for field, value in _fingerprint_fields(body).items()
+        if field not in ("idempotency_key", "request_id")
     }
-    match await decide_request(tx, name, idempotency.fingerprint(asked)):
+    match await decide_request(tx, name, idempotency.fingerprint(fields)):
         case idempotency.New(fence):
-            told, is_new = await _told_by_id(tx, call, given)
-            await idempotency.answer(tx, name, fence, told)
-            return told, is_new
+            accepted, is_new = await _submit_by_id(tx, call, body)
+            await idempotency.answer(tx, name, fence, accepted)
+            return accepted, is_new
         case idempotency.Replay(record):
             return record.answer, False
     raise IdempotencyConflict(key)
 
 
-async def _told_by_id(tx: Transaction, call: Call, given: NewRequest) -> tuple[View, bool]:
-    name = Key(call.caller.tenant, SCOPE, given.request_id)
-    asked = idempotency.fingerprint(_facts(given))
-    match await decide_request(tx, name, asked):
+async def _submit_by_id(tx: Transaction, call: Call, body: GatewaySubmission) -> tuple[View, bool]:
+    name = Key(call.caller.tenant, SCOPE, body.request_id)
+    fingerprint = idempotency.fingerprint(_fingerprint_fields(body))
+    match await decide_request(tx, name, fingerprint):
         case idempotency.New(fence):
-            told = await _submit(tx, call, given)
-            await idempotency.answer(tx, name, fence, told)
-            return told, True
+            accepted = await _submit(tx, call, body)
+            await idempotency.answer(tx, name, fence, accepted)
+            return accepted, True
         case idempotency.Replay(record):
             return record.answer, False
-    raise RequestConflict(given.request_id)
+    raise RequestConflict(body.request_id)
 
 
-def _facts(given: NewRequest) -> dict[str, Json]:
-    """What the fingerprint of a request is made of; a field that came later counts only where it is given."""
-    later = {"correlation_id"} if given.correlation_id is None else set()
-    return given.model_dump(mode="json", exclude=later)
+def _fingerprint_fields(body: GatewaySubmission) -> dict[str, Json]:
+    """Return the fields of the fingerprint. A field added later counts only if it is set: old fingerprints stay."""
+    unset = {"correlation_id"} if body.correlation_id is None else set()
+    return body.model_dump(mode="json", exclude=unset)
 
 
-async def _submit(tx: Transaction, call: Call, given: NewRequest) -> View:
-    """Make the job. Raises RequestConflict: a job may live longer than the record of its request."""
+async def _submit(tx: Transaction, call: Call, body: GatewaySubmission) -> View:
+    """Submit the job. Raises RequestConflict: a job may be kept longer than its idempotency record."""
     tenant = call.caller.tenant
-    if await find_request(tx, tenant, given.request_id, is_any=True) is not None:
-        raise RequestConflict(given.request_id)
-    new = NewJob(
-        workflow_id=given.workflow_id,
-        input_params=given.input_params,
-        submitted_by=given.submitted_by,
-        priority=given.priority,
-        correlation_id=given.correlation_id or given.request_id,
-        callback=None if given.callback_url is None else await _callback(tx, call, given.callback_url),
+    if await find_request(tx, tenant, body.request_id, is_any=True) is not None:
+        raise RequestConflict(body.request_id)
+    job = NewJobBody(
+        workflow_id=body.workflow_id,
+        input_params=body.input_params,
+        submitted_by=body.submitted_by,
+        priority=body.priority,
+        correlation_id=body.correlation_id or body.request_id,
+        callback=None if body.callback_url is None else await _callback(tx, call, body.callback_url),
     )
     try:
-        (job_id,) = await submit(tx, call.context.engine_context, [submission_of(call, new)], tenant)
+        (job_id,) = await submit(tx, call.context.engine_context, [submission_of(call, job)], tenant)
     except InvalidInput as error:
-        raise InvalidInput([_as_asked(problem) for problem in error.problems]) from None
+        raise InvalidInput([_with_request_field(problem) for problem in error.problems]) from None
     await mark_request(tx, tenant, job_id)
-    await call.audit(tx, "submit", job_id, request_id=given.request_id)
+    await call.audit(tx, "submit", job_id, request_id=body.request_id)
     return {
-        "request_id": given.request_id,
-        "workflow_id": given.workflow_id,
+        "request_id": body.request_id,
+        "workflow_id": body.workflow_id,
         "submitted_at": tx.now.isoformat(),
         "status": "accepted",
         "job_id": job_id,
-        "correlation_id": given.correlation_id or given.request_id,
+        "correlation_id": body.correlation_id or body.request_id,
     }
 
 
 async def _callback(tx: Transaction, call: Call, url: str) -> dict[str, Json]:
-    """Whoever is called back knows the request, and nothing of jobs; and by its signature whose it was."""
+    """Return the callback. Its payload has the request id, and the secret of the key signs it."""
     secret = await secret_of_key(tx, call.caller.key_id)
     return {"url": url, "style": PLATFORM} | ({} if secret is None else {"secret": secret})
 
 
-def _as_asked(problem: Problem) -> Problem:
-    """With the name by which the caller gave it."""
+def _with_request_field(problem: Problem) -> Problem:
+    """Return the problem with the field name of the request."""
     return replace(problem, pointer=problem.pointer.replace("/callback/url", "/callback_url"))

@@ -1,7 +1,7 @@
-"""Trying a handler by itself: for people who write one, on a server that is there for tests.
+"""Handler tests: run one handler with given parameters, on a test server.
 
-Only while `COGRAIL_TESTING` is on: whoever may call this runs any handler with any parameters. The handler
-runs where all run, in a worker, as the only node of a job of its own.
+Only while `COGRAIL_TESTING` is on, because a caller can run any handler with any parameters. The handler runs in
+a worker, as the only node of a new job.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WORKFLOW, NODE = "handler_test", "handler"
 
 
 class HandlerTest(Body):
-    """With which parameters, on which queue, and how long to wait for it."""
+    """The parameters and the queue of the handler, and how long to wait for its end."""
 
     params: Annotated[dict[str, Json], Field(max_length=100)] = Field(default_factory=dict)
     queue: Annotated[str, Field(min_length=1, max_length=64)] | None = None
@@ -42,22 +42,22 @@ class HandlerTest(Body):
 
 
 class HandlerNotFound(NotFound):
-    """No worker that runs now has this handler."""
+    """No live worker has this handler."""
 
     code = "handler_not_found"
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no worker that runs now has a handler {name[:200]!r}")
+        super().__init__(f"no live worker has a handler {name[:200]!r}")
 
 
 @handler_tests.get(
     "/test/handlers",
     "operator",
-    responses={200: "the handlers that workers have now"},
-    response_model=monitoring_schemas.Handlers,
+    responses={200: "the handlers of live workers"},
+    response_model=monitoring_schemas.HandlerList,
 )
 async def list_handlers(call: Call) -> Response:
-    """List the handlers that can be tried; 403 unless COGRAIL_TESTING is on."""
+    """List the handlers of live workers; 403 unless COGRAIL_TESTING is on."""
     _refuse_unless_testing()
     return reply({"handlers": await _handlers(call)})
 
@@ -68,8 +68,8 @@ async def list_handlers(call: Call) -> Response:
     body=HandlerTest,
     is_body_optional=True,
     responses={
-        200: "how it ended",
-        202: "it has not ended yet; see the job",
+        200: "the result",
+        202: "the job has not ended; follow it",
         404: "no worker has this handler",
     },
     response_model=monitoring_schemas.HandlerTrial,
@@ -77,49 +77,49 @@ async def list_handlers(call: Call) -> Response:
 async def try_handler(call: Call) -> Response:
     """Run a handler once with these parameters; 403 unless COGRAIL_TESTING is on."""
     _refuse_unless_testing()
-    name, given = call.path["name"], call.body
-    if name not in {one["name"] for one in await _handlers(call)}:
+    name, body = call.path["name"], call.body
+    if name not in {handler["name"] for handler in await _handlers(call)}:
         raise HandlerNotFound(name)
-    source = _source(name, given)
+    source = _source(name, body)
     workflow, tenant = await asyncio.to_thread(read_workflow, source), call.caller.tenant
     async with call.transaction("submit") as tx:
         draft = await keep_draft(tx, workflow, source, tenant)
-        values: Json = list(given.params.values())
-        one = Submission(
+        values: Json = list(body.params.values())
+        submission = Submission(
             WORKFLOW, {"values": values}, definition_id=draft.definition_id, submitted_by=actor(call)
         )
-        (job_id,) = await submit(tx, call.context.engine_context, [one], tenant)
+        (job_id,) = await submit(tx, call.context.engine_context, [submission], tenant)
         await call.audit(tx, "try handler", name, job_id=job_id)
-    is_over = await call.context.job_end_listener.wait(job_id, tenant, given.timeout_seconds)
+    is_over = await call.context.job_end_listener.wait(job_id, tenant, body.timeout_seconds)
     return reply(await _outcome(call, job_id, workflow), 200 if is_over else 202)
 
 
 def _refuse_unless_testing() -> None:
     if os.environ.get(VARIABLE, "").lower() not in ("1", "true", "yes", "on"):
-        raise Refusal(403, "not_testing", f"this server is not there for tests: {VARIABLE} is not on")
+        raise Refusal(403, "not_testing", f"handler tests are disabled: set {VARIABLE}=true on a test server")
 
 
 async def _handlers(call: Call) -> list[View]:
-    """By name, each with how many workers have it."""
+    """Return the handlers by name, each with its number of workers."""
     async with call.transaction("show") as tx:
-        found = await job_queries.list_processes(tx)
+        processes = await job_queries.list_processes(tx)
     counts: dict[str, int] = {}
-    for worker in found:
-        for name in (worker["handlers"] or ()) if worker["kind"] == "worker" and worker["is_live"] else ():
+    for process in processes:
+        for name in (process["handlers"] or ()) if process["kind"] == "worker" and process["is_live"] else ():
             counts[name] = counts.get(name, 0) + 1
     return [{"name": name, "workers": counts[name]} for name in sorted(counts)]
 
 
-def _source(name: str, given: HandlerTest) -> str:
-    """A workflow of this handler alone. Values come as inputs: what looks like a template in them is none."""
+def _source(name: str, body: HandlerTest) -> str:
+    """Return the source of a workflow with this handler only. Values are inputs, so they are never templates."""
     node: dict[str, Json] = {
         "handler": name,
-        "params": {key: f"{{{{ inputs.values[{place}] }}}}" for place, key in enumerate(given.params)},
-        "timeout_seconds": given.timeout_seconds,
+        "params": {key: f"{{{{ inputs.values[{index}] }}}}" for index, key in enumerate(body.params)},
+        "timeout_seconds": body.timeout_seconds,
         "retry": {"max_attempts": 1},
     }
-    if given.queue is not None:
-        node["queue"] = given.queue
+    if body.queue is not None:
+        node["queue"] = body.queue
     inputs = {"values": {"type": "array"}}
     return orjson.dumps({"workflow_id": WORKFLOW, "inputs": inputs, "nodes": {NODE: node}}).decode()
 

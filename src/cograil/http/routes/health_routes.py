@@ -1,9 +1,9 @@
-"""/health: everything that can be asked about, in tiers. What a tier needs, the tier before has looked at.
+"""/health: all health checks, in tiers. A tier depends only on earlier tiers.
 
-A check is healthy, degraded (it works, and somebody should look) or unhealthy. The whole is as bad as its
-worst required check; what is not required degrades it at most: 200, 206, 503. When a required check of a tier
-is unhealthy, the tiers after it are not asked: they would only wait for the same thing. So a database that is
-away is told within two seconds, also when the caller's key cannot be looked up: it is remembered.
+A check is healthy, degraded (it works but needs attention) or unhealthy. The overall state is that of the worst
+required check; an optional one degrades it at most: 200, 206, 503. When a required check of a tier is unhealthy,
+later tiers are skipped: they would only wait for the same dependency. So an unavailable database is reported
+within two seconds, also when the key of the caller cannot be looked up: keys are cached.
 """
 
 from __future__ import annotations
@@ -37,49 +37,49 @@ State = Literal["healthy", "degraded", "unhealthy", "skipped"]
 STATUS = {"healthy": 200, "degraded": 206, "unhealthy": 503}
 BUDGET_SECONDS = 60.0
 CHECK_SECONDS = 10.0
-DATABASE_SECONDS = 1.0  # longer, and it does not answer
+DATABASE_SECONDS = 1.0  # after this, the database counts as unavailable
 DATABASE_TIER = 2
 STARTED = time.monotonic()
-SLOW_SECONDS = 0.5  # for one question to the database
-OLD_NEWS_LEASES = 2  # news that wait longer are those of an engine that stands still
-LITTLE_SPACE, NO_SPACE = 0.1, 256 * 1024 * 1024  # of the disk, and bytes
+SLOW_SECONDS = 0.5  # for one query
+OLD_NEWS_LEASES = 2  # inputs that wait longer mean that the engine is stuck
+LITTLE_SPACE, NO_SPACE = 0.1, 256 * 1024 * 1024  # a fraction of the disk, and bytes
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What a check found."""
+    """The result of a check."""
 
     state: State
     message: str = ""
-    facts: dict[str, Json] = field(default_factory=dict)
+    details: dict[str, Json] = field(default_factory=dict)
 
 
-Look = Callable[[Call], Coroutine[Any, Any, CheckResult]]
+CheckFunction = Callable[[Call], Coroutine[Any, Any, CheckResult]]
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One thing to look at."""
+class HealthCheck:
+    """One health check."""
 
     name: str
     category: str
     tier: int
-    look: Look
+    run: CheckFunction
     is_required: bool = True
-    seconds: float | None = None  # CHECK_SECONDS unless said
+    seconds: float | None = None  # None means CHECK_SECONDS
 
 
-CHECKS: list[Check] = []
+CHECKS: list[HealthCheck] = []
 
 
 def check(
     name: str, category: str, tier: int, *, is_required: bool = True, seconds: float | None = None
-) -> Callable[[Look], Look]:
+) -> Callable[[CheckFunction], CheckFunction]:
     """Declare a check."""
 
-    def declare(look: Look) -> Look:
-        CHECKS.append(Check(name, category, tier, look, is_required, seconds))
-        return look
+    def declare(run: CheckFunction) -> CheckFunction:
+        CHECKS.append(HealthCheck(name, category, tier, run, is_required, seconds))
+        return run
 
     return declare
 
@@ -89,27 +89,31 @@ def check(
     "viewer",
     allows_stale_auth=True,
     responses={200: "healthy", 206: "degraded", 503: "unhealthy"},
-    response_model=monitoring_schemas.Health,
+    response_model=monitoring_schemas.HealthReport,
     error_models=(503,),
 )
 async def show_health(call: Call) -> Response:
-    """Look at everything, in tiers."""
-    begun = time.monotonic()
-    found: dict[str, tuple[Check, CheckResult, float]] = {}
+    """Run all health checks, in tiers."""
+    started_at = time.monotonic()
+    outcomes: dict[str, tuple[HealthCheck, CheckResult, float]] = {}
     async with asyncio.timeout(BUDGET_SECONDS):
-        for tier in sorted({one.tier for one in CHECKS}):
-            checks = [one for one in CHECKS if one.tier == tier]
-            is_lost = any(_counts_as(one, finding) == "unhealthy" for one, finding, _ in found.values())
-            looks = [_skipped() if is_lost else _looked(call, one) for one in checks]
-            results = await asyncio.gather(*looks)
-            found |= {one.name: (one, *result) for one, result in zip(checks, results, strict=True)}
-    state = _worst(_counts_as(one, finding) for one, finding, _ in found.values())
+        for tier in sorted({check.tier for check in CHECKS}):
+            checks = [check for check in CHECKS if check.tier == tier]
+            is_lost = any(
+                _effective_state(check, result) == "unhealthy" for check, result, _ in outcomes.values()
+            )
+            pending = [_skipped() if is_lost else _run_check(call, check) for check in checks]
+            tier_results = await asyncio.gather(*pending)
+            outcomes |= {
+                check.name: (check, *result) for check, result in zip(checks, tier_results, strict=True)
+            }
+    state = _worst(_effective_state(check, result) for check, result, _ in outcomes.values())
     return reply(
         {
             "status": state,
-            "duration_ms": _millis(time.monotonic() - begun),
-            "summary": _summary([(one, finding) for one, finding, _ in found.values()]),
-            "checks": {name: _shown(*one) for name, one in found.items()},
+            "duration_ms": _millis(time.monotonic() - started_at),
+            "summary": _summary([(check, result) for check, result, _ in outcomes.values()]),
+            "checks": {name: _view(*result) for name, result in outcomes.items()},
         },
         STATUS[state],
     )
@@ -124,69 +128,69 @@ async def show_health(call: Call) -> Response:
     error_models=(503,),
 )
 async def show_check(call: Call) -> Response:
-    """Look at one thing."""
-    one = next((one for one in CHECKS if one.name == call.path["check"]), None)
-    if one is None:
-        raise NotFound(f"there is no such check; there are {', '.join(one.name for one in CHECKS)}")
-    finding, seconds = await (_looked if one.tier <= DATABASE_TIER else _looked_beyond)(call, one)
-    return reply({"check": one.name} | _shown(one, finding, seconds), STATUS[finding.state])
+    """Run one health check."""
+    check = next((check for check in CHECKS if check.name == call.path["check"]), None)
+    if check is None:
+        raise NotFound(f"unknown check; the checks are {', '.join(check.name for check in CHECKS)}")
+    result, seconds = await (_run_check if check.tier <= DATABASE_TIER else _run_dependent_check)(call, check)
+    return reply({"check": check.name} | _view(check, result, seconds), STATUS[result.state])
 
 
-async def _looked(call: Call, one: Check) -> tuple[CheckResult, float]:
-    """What it found, whatever goes wrong, and how long that took."""
-    begun, most = time.monotonic(), one.seconds or CHECK_SECONDS
+async def _run_check(call: Call, check: HealthCheck) -> tuple[CheckResult, float]:
+    """Return the result of a check and its duration. An error is a result too."""
+    started_at, timeout = time.monotonic(), check.seconds or CHECK_SECONDS
     try:
-        finding = await run_with_timeout(most, one.look(call))
+        result = await run_with_timeout(timeout, check.run(call))
     except TimeoutError:
-        finding = CheckResult("unhealthy", f"no answer within {most:g} s")
-    except Exception as error:  # what is wrong may name hosts and users: that is for the log
-        log.warning("a check failed", check=one.name, error=repr(error))
-        finding = CheckResult("unhealthy", "it cannot be looked at; the log says why")
-    return finding, time.monotonic() - begun
+        result = CheckResult("unhealthy", f"no answer within {timeout:g} s")
+    except Exception as error:  # the error may name hosts and users: only the log gets it
+        log.warning("a check failed", check=check.name, error=repr(error))
+        result = CheckResult("unhealthy", "the check failed; the log has the error")
+    return result, time.monotonic() - started_at
 
 
-async def _looked_beyond(call: Call, one: Check) -> tuple[CheckResult, float]:
-    """The same for what stands on the database: while that does not answer, nothing more is asked of it."""
-    database = next(one for one in CHECKS if one.name == "database")
-    finding, seconds = await _looked(call, database)
-    if finding.state == "unhealthy":
+async def _run_dependent_check(call: Call, check: HealthCheck) -> tuple[CheckResult, float]:
+    """Do the same for a check that depends on the database: if that is unhealthy, the check does not run."""
+    database = next(check for check in CHECKS if check.name == "database")
+    result, seconds = await _run_check(call, database)
+    if result.state == "unhealthy":
         return CheckResult("unhealthy", "the database does not answer"), seconds
-    return await _looked(call, one)
+    return await _run_check(call, check)
 
 
 async def _skipped() -> tuple[CheckResult, float]:
-    return CheckResult("skipped", "something before it is unhealthy"), 0.0
+    return CheckResult("skipped", "a check that this one depends on is unhealthy"), 0.0
 
 
-def _counts_as(one: Check, finding: CheckResult) -> State:
-    return "degraded" if finding.state == "unhealthy" and not one.is_required else finding.state
+def _effective_state(check: HealthCheck, result: CheckResult) -> State:
+    return "degraded" if result.state == "unhealthy" and not check.is_required else result.state
 
 
 def _worst(states: Iterable[State]) -> State:
-    found = set(states)
+    present = set(states)
     worst: Sequence[State] = ("unhealthy", "degraded")
-    return next((state for state in worst if state in found), "healthy")
+    return next((state for state in worst if state in present), "healthy")
 
 
-def _summary(found: Sequence[tuple[Check, CheckResult]]) -> dict[str, Json]:
-    """For each category its state, and how many checks are in which."""
+def _summary(results: Sequence[tuple[HealthCheck, CheckResult]]) -> dict[str, Json]:
+    """Return the state of each category, and its number of checks in each state."""
     summary: dict[str, Json] = {}
-    for category in dict.fromkeys(one.category for one, _ in found):
-        mine = [(one, finding) for one, finding in found if one.category == category]
-        counts = Counter(finding.state for _, finding in mine)
-        summary[category] = {"status": _worst(_counts_as(*pair) for pair in mine), **counts}
+    for category in dict.fromkeys(check.category for check, _ in results):
+        in_category = [(check, result) for check, result in results if check.category == category]
+        counts = Counter(result.state for _, result in in_category)
+        summary[category] = {"status": _worst(_effective_state(*pair) for pair in in_category), **counts}
     return summary
 
 
-def _shown(one: Check, finding: CheckResult, seconds: float) -> dict[str, Json]:
+def _view(check: HealthCheck, result: CheckResult, seconds: float) -> dict[str, Json]:
     return {
-        "status": finding.state,
-        "message": finding.message,
-        "category": one.category,
-        "tier": one.tier,
-        "is_required": one.is_required,
+        "status": result.state,
+        "message": result.message,
+        "category": check.category,
+        "tier": check.tier,
+        "is_required": check.is_required,
         "duration_ms": _millis(seconds),
-        "details": finding.facts,
+        "details": result.details,
     }
 
 
@@ -194,112 +198,118 @@ def _millis(seconds: float) -> float:
     return round(1000 * seconds, 1)
 
 
-# -- first: this process ----------------------------------------------------------------------------------
+# -- this process -----------------------------------------------------------------------------------------
 
 
 @check("process", "process", 1)
-async def look_at_process(call: Call) -> CheckResult:
-    """The loop answers, so it runs; how far behind is it?"""
-    begun = time.monotonic()
+async def check_process(call: Call) -> CheckResult:
+    """Check the lag of the event loop."""
+    started_at = time.monotonic()
     await asyncio.sleep(0)
-    lag = time.monotonic() - begun
-    facts = {"pid": os.getpid(), "uptime_seconds": round(begun - STARTED, 1), "lag_ms": _millis(lag)}
-    return CheckResult("degraded" if lag > 1 else "healthy", "busy" if lag > 1 else "", facts)
+    lag = time.monotonic() - started_at
+    details = {"pid": os.getpid(), "uptime_seconds": round(started_at - STARTED, 1), "lag_ms": _millis(lag)}
+    return CheckResult("degraded" if lag > 1 else "healthy", "busy" if lag > 1 else "", details)
 
 
 @check("config", "process", 1)
-async def look_at_config(call: Call) -> CheckResult:
-    """Whether a setting is on that is meant for tests."""
+async def check_config(call: Call) -> CheckResult:
+    """Check for settings that are only for tests."""
     settings = call.context.settings
     if settings.database.allow_unsafe:
-        return CheckResult("degraded", "the database may forget what it acknowledged: ALLOW_UNSAFE is on")
+        return CheckResult("degraded", "the database may lose acknowledged writes: ALLOW_UNSAFE is on")
     if settings.queues.strict and not settings.queues.names:
-        return CheckResult("unhealthy", "queues must be named and none is")
+        return CheckResult("unhealthy", "queues.strict is on, but queues.names is empty")
     return CheckResult("healthy")
 
 
-# -- then: what we stand on -------------------------------------------------------------------------------
+# -- the database -----------------------------------------------------------------------------------------
 
 
 @check("database", "database", DATABASE_TIER, seconds=DATABASE_SECONDS)
-async def look_at_database(call: Call) -> CheckResult:
-    """Whether it answers, and how soon."""
-    begun = time.monotonic()
+async def check_database(call: Call) -> CheckResult:
+    """Check that the database answers in time."""
+    started_at = time.monotonic()
     async with call.transaction("probe") as tx:
         version = tx.connection.info.server_version
-    seconds = time.monotonic() - begun
-    facts = {"version": f"{version // 10000}.{version % 10000}", "answer_ms": _millis(seconds)}
-    return CheckResult("degraded" if seconds > SLOW_SECONDS else "healthy", facts=facts)
+    seconds = time.monotonic() - started_at
+    details = {"version": f"{version // 10000}.{version % 10000}", "answer_ms": _millis(seconds)}
+    return CheckResult("degraded" if seconds > SLOW_SECONDS else "healthy", details=details)
 
 
 @check("disk", "database", 2, is_required=False)
-async def look_at_disk(call: Call) -> CheckResult:
-    """Whether an embedded database has room."""
+async def check_disk(call: Call) -> CheckResult:
+    """Check the free disk space of an embedded database."""
     settings = call.context.settings
     if settings.database.url or not settings.data_dir.is_dir():
-        return CheckResult("healthy", "the database is not kept here")
+        return CheckResult("healthy", "the database is not on this machine")
     disk = await asyncio.to_thread(shutil.disk_usage, settings.data_dir)
-    facts = {"free_bytes": disk.free, "total_bytes": disk.total}
+    details = {"free_bytes": disk.free, "total_bytes": disk.total}
     if disk.free < NO_SPACE:
-        return CheckResult("unhealthy", "the disk of the database is full", facts)
+        return CheckResult("unhealthy", "the disk of the database is full", details)
     is_low = disk.free < LITTLE_SPACE * disk.total
     return CheckResult(
-        "degraded" if is_low else "healthy", "the disk is nearly full" if is_low else "", facts
+        "degraded" if is_low else "healthy", "the disk is nearly full" if is_low else "", details
     )
 
 
 @check("schema", "database", 3)
-async def look_at_schema(call: Call) -> CheckResult:
-    """Whether the tables are those of this program."""
+async def check_schema(call: Call) -> CheckResult:
+    """Check that the schema has the version that this release needs."""
     async with call.context.db.single("probe") as tx:
-        found = await status(tx.connection)
-    facts = {"current": found.current, "known": found.known}
-    if found.problems or found.pending:
-        return CheckResult("unhealthy", f"has {found.current}, needs {found.known}", facts)
-    return CheckResult("healthy", facts=facts)
+        schema = await status(tx.connection)
+    details = {"current": schema.current, "known": schema.known}
+    if schema.problems or schema.pending:
+        return CheckResult(
+            "unhealthy",
+            f"the schema has version {schema.current}, this release needs {schema.known}",
+            details,
+        )
+    return CheckResult("healthy", details=details)
 
 
-# -- then: who works on it --------------------------------------------------------------------------------
+# -- the engine -------------------------------------------------------------------------------------------
 
 
-async def _alive(call: Call, kind: str) -> CheckResult:
+async def _check_processes(call: Call, kind: str) -> CheckResult:
     async with call.transaction("probe") as tx:
-        found = [one for one in await job_queries.list_processes(tx) if one["kind"] == kind]
-    live = [one for one in found if one["is_live"]]
-    facts = {"live": len(live), "silent": len(found) - len(live)}
+        processes = [process for process in await job_queries.list_processes(tx) if process["kind"] == kind]
+    live = [process for process in processes if process["is_live"]]
+    details = {"live": len(live), "silent": len(processes) - len(live)}
     if not live:
-        return CheckResult("unhealthy", f"there is no {kind}", facts)
-    return CheckResult("healthy", facts=facts)
+        return CheckResult("unhealthy", f"no {kind} is alive", details)
+    return CheckResult("healthy", details=details)
 
 
 @check("orchestrators", "engine", 4)
-async def look_at_orchestrators(call: Call) -> CheckResult:
-    """Whether somebody advances jobs."""
-    return await _alive(call, "orchestrator")
+async def check_orchestrators(call: Call) -> CheckResult:
+    """Check that an orchestrator is alive."""
+    return await _check_processes(call, "orchestrator")
 
 
 @check("workers", "workers", 4, is_required=False)
-async def look_at_workers(call: Call) -> CheckResult:
-    """Whether somebody runs tasks; without, jobs wait and nothing is lost."""
-    return await _alive(call, "worker")
+async def check_workers(call: Call) -> CheckResult:
+    """Check that a worker is alive; without one, jobs wait and nothing is lost."""
+    return await _check_processes(call, "worker")
 
 
 @check("handlers", "workers", 4, is_required=False)
-async def look_at_handlers(call: Call) -> CheckResult:
-    """Whether every task that waits has a worker that could run it."""
+async def check_handlers(call: Call) -> CheckResult:
+    """Check that every queued task has a worker with its handler."""
     async with call.transaction("probe") as tx:
         _, missing = await health_work(tx, call.caller.tenant)
     if missing:
-        return CheckResult("degraded", "tasks wait for handlers that nobody has", {"missing": missing})
+        return CheckResult("degraded", "tasks wait for handlers that no worker has", {"missing": missing})
     return CheckResult("healthy")
 
 
 @check("news", "engine", 4)
-async def look_at_news(call: Call) -> CheckResult:
-    """Whether what happened to jobs is soon looked at."""
+async def check_news(call: Call) -> CheckResult:
+    """Check that inputs of jobs are processed soon."""
     async with call.transaction("probe") as tx:
         seconds, _ = await health_work(tx, call.caller.tenant)
-    facts = {"oldest_seconds": None if seconds is None else round(seconds, 3)}
+    details = {"oldest_seconds": None if seconds is None else round(seconds, 3)}
     if seconds is not None and seconds > OLD_NEWS_LEASES * call.context.settings.lease.seconds:
-        return CheckResult("degraded", "news wait for long: orchestrators do not keep up", facts)
-    return CheckResult("healthy", facts=facts)
+        return CheckResult(
+            "degraded", "inputs of jobs wait too long: the orchestrators do not keep up", details
+        )
+    return CheckResult("healthy", details=details)

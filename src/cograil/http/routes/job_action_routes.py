@@ -1,4 +1,4 @@
-"""What one does to a job: cancel, retry, answer, pause; and why it waits."""
+"""Actions on a job: cancel, retry, signal, pause, resume; and an explanation of why it waits."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ By = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 class ReasonBody(Body):
-    """Why; it is kept with the event."""
+    """The reason, stored with the event."""
 
     reason: Reason = ""
 
 
 class RetryBody(Body):
-    """From where, and with which inputs instead of those it had."""
+    """The node to retry from, and new inputs."""
 
     from_node: Annotated[str, Field(min_length=1, max_length=80)] | None = None
     input_params: dict[str, Json] | None = None
@@ -59,12 +59,12 @@ class Signal(Body):
 
 
 def actor(call: Call) -> str:
-    """Who does this, for events and explanations: the name of the key, or its id."""
+    """Return the actor for events and explanations: the name of the key, or its id."""
     return call.caller.name or call.caller.key_id
 
 
 async def load_job(call: Call, job_id: str) -> View:
-    """The job as it is now."""
+    """Return the current state of the job."""
     async with call.transaction("show") as tx:
         return (await job_queries.find_jobs(tx, [job_id], call.caller.tenant))[job_id]
 
@@ -74,11 +74,11 @@ async def load_job(call: Call, job_id: str) -> View:
     "submitter",
     body=ReasonBody,
     is_body_optional=True,
-    responses={200: "the job", 409: "it had ended before"},
+    responses={200: "the job", 409: "the job had already ended"},
     response_model=job_schemas.Job,
 )
 async def cancel_job(call: Call) -> Response:
-    """Cancel a job. What was reported before counts."""
+    """Cancel a job. Results reported earlier still count."""
     async with call.transaction("cancel") as tx:
         job, _ = await find_job(call, tx)
         job_id = job["job_id"]
@@ -92,16 +92,16 @@ async def cancel_job(call: Call) -> Response:
     "submitter",
     body=RetryBody,
     is_body_optional=True,
-    responses={202: "the new job", 200: "what would run again", 409: "it has not ended"},
+    responses={202: "the new job", 200: "what would run again", 409: "the job has not ended"},
     response_model={202: job_schemas.Job, 200: job_schemas.RetryPreview},
     headers=("Idempotency-Key",),
 )
 async def retry_job(call: Call) -> Response:
-    """Retry a job that has ended: a new job that keeps what was completed.
+    """Retry a job that has ended: a new job that keeps completed nodes.
 
-    Nodes that had not completed run with the idempotency keys they had; a node that had completed and runs
-    again because of `from_node` has a new one. `new_keys` gives all of them new ones. With `preview` nothing
-    is changed: `same_keys` and `new_keys` of the answer say which node runs with which.
+    Nodes that had not completed keep their idempotency keys; a completed node that runs again because of
+    `from_node` gets a new one. `new_keys` gives all of them new keys. `preview` changes nothing: `same_keys`
+    and `new_keys` of the response list the nodes of each kind.
     """
     return await _retry(call, call.body.from_node)
 
@@ -111,7 +111,11 @@ async def retry_job(call: Call) -> Response:
     "submitter",
     body=RetryBody,
     is_body_optional=True,
-    responses={202: "the job in which it runs again", 200: "what would run again", 409: "it has not failed"},
+    responses={
+        202: "the job in which the node runs again",
+        200: "what would run again",
+        409: "the node has not failed",
+    },
     response_model={202: job_schemas.Job, 200: job_schemas.RetryPreview},
     headers=("Idempotency-Key",),
 )
@@ -124,64 +128,64 @@ async def retry_node(call: Call) -> Response:
 
 
 async def _retry(call: Call, node_id: str | None) -> Response:
-    """The new job. Asked again under the same idempotency key it is the same one, as it was then."""
-    asked: RetryBody = call.body
-    if asked.preview:
+    """Return the new job. A repeated request with the same idempotency key gets the first response again."""
+    body: RetryBody = call.body
+    if body.preview:
         async with call.transaction("retry") as tx:
             job, _ = await find_job(call, tx)
-            seen = await preview_retry(
+            preview = await preview_retry(
                 tx,
                 call.context.engine_context,
                 job["job_id"],
                 node_id=node_id,
-                inputs=asked.input_params,
-                new_keys=asked.new_keys,
+                inputs=body.input_params,
+                new_keys=body.new_keys,
             )
-        return reply(asdict(seen))
-    again: View
+        return reply(asdict(preview))
+    new_job: View
     if (key := idempotency_key(call)) is None:
         async with call.transaction("retry") as tx:
-            again = await _run_again(call, node_id, tx)
+            new_job = await _retry_in(call, node_id, tx)
     else:
-        request = idempotency.fingerprint({**call.path, "body": asked.model_dump(mode="json")})
-        again, _ = await run_idempotent(
-            call, request_key(call, key), request, partial(_run_again, call, node_id), "retry"
+        request = idempotency.fingerprint({**call.path, "body": body.model_dump(mode="json")})
+        new_job, _ = await run_idempotent(
+            call, request_key(call, key), request, partial(_retry_in, call, node_id), "retry"
         )
-    return reply(again, 202, {"Location": f"/api/v1/jobs/{again['job_id']}"})
+    return reply(new_job, 202, {"Location": f"/api/v1/jobs/{new_job['job_id']}"})
 
 
-def _said_new_keys(asked: RetryBody) -> dict[str, bool]:
-    return {"new_keys": True} if asked.new_keys else {}
+def _audit_data(body: RetryBody) -> dict[str, bool]:
+    return {"new_keys": True} if body.new_keys else {}
 
 
-async def _run_again(call: Call, node_id: str | None, tx: Transaction) -> View:
-    asked: RetryBody = call.body
+async def _retry_in(call: Call, node_id: str | None, tx: Transaction) -> View:
+    body: RetryBody = call.body
     job, _ = await find_job(call, tx)
     job_id, engine_context, tenant = job["job_id"], call.context.engine_context, call.caller.tenant
-    again = await retry(
+    new_id = await retry(
         tx,
         engine_context,
         job_id,
         node_id=node_id,
-        inputs=asked.input_params,
+        inputs=body.input_params,
         by=actor(call),
         trace_parent=trace_parent_of(call),
         labels=with_hop(call, None),
-        new_keys=asked.new_keys,
+        new_keys=body.new_keys,
     )
-    await call.audit(tx, "retry", job_id, node_id=node_id, retried_as=again, **_said_new_keys(asked))
-    return (await job_queries.find_jobs(tx, [again], tenant))[again]
+    await call.audit(tx, "retry", job_id, node_id=node_id, retried_as=new_id, **_audit_data(body))
+    return (await job_queries.find_jobs(tx, [new_id], tenant))[new_id]
 
 
 @job_actions.post(
     "/jobs/{job_id}/signals",
     "operator",
     body=Signal,
-    responses={200: "what was decided", 409: "nobody waits for an answer"},
+    responses={200: "the decision", 409: "no approval waits"},
     response_model=job_schemas.Answered,
 )
 async def send_signal(call: Call) -> Response:
-    """Send a signal: approve or reject what waits for somebody's answer."""
+    """Send a signal: approve or reject an approval node."""
     return await _signal(call, call.body)
 
 
@@ -191,7 +195,7 @@ async def send_signal(call: Call) -> Response:
     body=Body,
     is_body_optional=True,
     response_model=job_schemas.Answered,
-    responses={200: "what was decided", 409: "nobody waits for an answer"},
+    responses={200: "the decision", 409: "no approval waits"},
 )
 async def approve(call: Call) -> Response:
     """Approve the only approval that waits in this job."""
@@ -204,25 +208,25 @@ async def approve(call: Call) -> Response:
     body=ReasonBody,
     is_body_optional=True,
     response_model=job_schemas.Answered,
-    responses={200: "what was decided", 409: "nobody waits for an answer"},
+    responses={200: "the decision", 409: "no approval waits"},
 )
 async def reject(call: Call) -> Response:
     """Reject the only approval that waits in this job."""
     return await _signal(call, Signal(name="reject", reason=call.body.reason or None))
 
 
-async def _signal(call: Call, asked: Signal) -> Response:
+async def _signal(call: Call, body: Signal) -> Response:
     async with call.transaction("signal") as tx:
         job, workflow = await find_job(call, tx)
         job_id = job["job_id"]
-        if asked.node_id is not None and asked.node_id not in workflow.nodes:
-            raise NodeNotFound(job_id, asked.node_id)
+        if body.node_id is not None and body.node_id not in workflow.nodes:
+            raise NodeNotFound(job_id, body.node_id)
         nodes = await job_queries.list_nodes(tx, job_id, workflow, tenant=call.caller.tenant, children=False)
-        node_id = asked.node_id or waiting_approval(job, nodes)
-        answer = Signalled(asked.name, node_id, asked.by or actor(call) or None, asked.reason, asked.data)
+        node_id = body.node_id or waiting_approval(job, nodes)
+        answer = Signalled(body.name, node_id, body.by or actor(call) or None, body.reason, body.data)
         decided = await signal(tx, call.context.engine_context, job_id, answer)
-        what = {"node_id": node_id, "by": answer.by, "reason": asked.reason}
-        await call.audit(tx, f"signal {asked.name}", job_id, **what)
+        data = {"node_id": node_id, "by": answer.by, "reason": body.reason}
+        await call.audit(tx, f"signal {body.name}", job_id, **data)
     return reply({"job_id": job_id, "node_id": node_id} | asdict(decided))
 
 
@@ -232,10 +236,10 @@ async def _signal(call: Call, asked: Signal) -> Response:
     body=ReasonBody,
     is_body_optional=True,
     response_model=job_schemas.Job,
-    responses={200: "the job", 409: "it is paused, or has ended"},
+    responses={200: "the job", 409: "the job is paused, or has ended"},
 )
 async def pause_job(call: Call) -> Response:
-    """Pause a job: what runs goes on, nothing new begins."""
+    """Pause a job: running nodes continue, no new ones start."""
     async with call.transaction("pause") as tx:
         job, _ = await find_job(call, tx)
         await pause.pause_job(tx, job["job_id"], by=actor(call), reason=call.body.reason)
@@ -249,10 +253,10 @@ async def pause_job(call: Call) -> Response:
     body=Body,
     is_body_optional=True,
     response_model=job_schemas.Job,
-    responses={200: "the job", 409: "it is not paused, or has ended"},
+    responses={200: "the job", 409: "the job is not paused, or has ended"},
 )
 async def resume_job(call: Call) -> Response:
-    """Let a paused job go on."""
+    """Resume a paused job."""
     async with call.transaction("resume") as tx:
         job, _ = await find_job(call, tx)
         await pause.resume_job(tx, job["job_id"])
@@ -263,12 +267,14 @@ async def resume_job(call: Call) -> Response:
 @job_actions.get(
     "/jobs/{job_id}/explain",
     "viewer",
-    responses={200: "why it waits, the first reason first"},
+    responses={200: "the reasons why it waits, in order"},
     response_model=job_schemas.Explanation,
 )
 async def explain_job(call: Call) -> Response:
-    """Say why a job is not further along."""
+    """Explain why a job waits."""
     async with call.transaction("explain") as tx:
         job, _ = await find_job(call, tx)
-        found = await explain(tx, call.context.engine_context.definitions, job["job_id"], call.caller.tenant)
-    return reply(asdict(found))
+        explanation = await explain(
+            tx, call.context.engine_context.definitions, job["job_id"], call.caller.tenant
+        )
+    return reply(asdict(explanation))

@@ -27,7 +27,7 @@ from cograil.http.server.idempotent_requests import (
     run_idempotent_in,
 )
 from cograil.http.server.problem_details import Refusal, refusal_of
-from cograil.http.server.request_parsing import Batch, Body, Query, as_model
+from cograil.http.server.request_parsing import BatchBody, Body, Query, as_model
 from cograil.http.server.routing import Router
 from cograil.http.server.submit_batcher import submit_and_show, submit_and_show_within
 from cograil.http.streams.job_waiter import MAX_SECONDS
@@ -45,7 +45,7 @@ jobs = Router("jobs")
 
 BATCH_BODY = 8 * 1024 * 1024
 BATCH_ITEMS = 1000
-WHOLE = " whole"  # the key of a batch is another than that of one of its jobs
+WHOLE = " whole"  # separates the key of a batch from the keys of its jobs
 PREFER_WAIT = re.compile(r"(?:^|[,;]\s*)wait\s*=\s*\"?([0-9]{1,5})\"?(?=$|[,;\s])", re.IGNORECASE)
 
 
@@ -56,8 +56,8 @@ Status = Literal["pending", "running", "waiting", "completed", "failed", "cancel
 SUBMIT = "POST /api/v1/jobs"  # the scope of its idempotency keys
 
 
-class NewJob(Body):
-    """What a caller says of a job."""
+class NewJobBody(Body):
+    """A job to submit."""
 
     workflow_id: WorkflowName
     version: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
@@ -71,15 +71,15 @@ class NewJob(Body):
     not_before: Moment | None = None
 
 
-class NewJobs(Batch):
-    """Up to a thousand of them; each is checked by itself."""
+class NewJobs(BatchBody):
+    """Up to 1,000 jobs; each is checked separately."""
 
-    most = BATCH_ITEMS
+    max_items = BATCH_ITEMS
     jobs: Annotated[list[dict[str, Json]], Field(min_length=1, max_length=BATCH_ITEMS)]
 
 
 class JobList(Query):
-    """Which jobs."""
+    """Filters of the job list."""
 
     status: Status | None = None
     workflow_id: str | None = None
@@ -97,11 +97,11 @@ class JobList(Query):
 @jobs.post(
     "/jobs",
     "submitter",
-    body=NewJob,
+    body=NewJobBody,
     responses={
         202: "the job",
-        200: "the first answer to the same request",
-        409: "another request had this key",
+        200: "the first response to the same request",
+        409: "another request used this key",
         404: "no such workflow",
     },
     response_model=job_schemas.Job,
@@ -110,20 +110,20 @@ class JobList(Query):
 async def submit_job(call: Call) -> Response:
     """Submit a job.
 
-    With an idempotency key (header or field) the same request again is answered as the first one was. With
-    `Prefer: wait=10` the answer waits so many seconds for the end of the job.
+    With an idempotency key (header or field) a repeated request gets the first response again. With
+    `Prefer: wait=10` the response waits up to 10 seconds for the end of the job.
     """
-    given: NewJob = call.body
-    submission, key = submission_of(call, given), idempotency_key(call, given.idempotency_key)
+    body: NewJobBody = call.body
+    submission, key = submission_of(call, body), idempotency_key(call, body.idempotency_key)
     if key is None:
         job, status = await call.context.submit_batcher.submit(submission, call.entry("submit")), 202
     else:
-        job, status = await submit_once(call, submission, key, given.model_dump(mode="json"))
-    told = {"Location": f"/api/v1/jobs/{job['job_id']}"}
+        job, status = await submit_once(call, submission, key, body.model_dump(mode="json"))
+    headers = {"Location": f"/api/v1/jobs/{job['job_id']}"}
     if (seconds := _preferred_wait(call)) is not None:
-        job = await _waited_for(call, job, seconds)
-        told["Preference-Applied"] = f"wait={seconds}"
-    return reply(job, status, told)
+        job = await _wait_for_end(call, job, seconds)
+        headers["Preference-Applied"] = f"wait={seconds}"
+    return reply(job, status, headers)
 
 
 @jobs.post(
@@ -132,26 +132,26 @@ async def submit_job(call: Call) -> Response:
     body=NewJobs,
     max_body=BATCH_BODY,
     responses={
-        200: "for each, in order, the job or what is wrong with it",
-        409: "another batch had this key",
+        200: "for each, in order, the job or its error",
+        409: "another batch used this key",
     },
     response_model=job_schemas.BatchResults,
     headers=("Idempotency-Key",),
 )
 async def submit_jobs(call: Call) -> Response:
-    """Submit up to 1,000 jobs; each is made or refused by itself.
+    """Submit up to 1,000 jobs; each is created or rejected separately.
 
-    With an idempotency key in the header the same batch again is answered as the first one was.
+    With an idempotency key in the header a repeated batch gets the first response again.
     """
     hints = Suggestions()
-    given = [_read_item(item, hints) for item in call.body.jobs]
+    items = [_read_item(item, hints) for item in call.body.jobs]
     key = idempotency_key(call)
     if key is None:
-        return reply({"results": await _submit_each(call, given)})
-    asked = [str(item) if isinstance(item, CograilError) else item for item in call.body.jobs]
+        return reply({"results": await _submit_each(call, items)})
+    content = [str(item) if isinstance(item, CograilError) else item for item in call.body.jobs]
     name = request_key(call, key, WHOLE)
-    request = await asyncio.to_thread(idempotency.fingerprint, asked)  # of megabytes it takes a while
-    answer, _ = await run_idempotent(call, name, request, partial(_submit_all, call, given))
+    request = await asyncio.to_thread(idempotency.fingerprint, content)  # slow for megabytes
+    answer, _ = await run_idempotent(call, name, request, partial(_submit_all, call, items))
     return reply(answer)
 
 
@@ -165,64 +165,64 @@ async def submit_jobs(call: Call) -> Response:
 async def list_jobs(call: Call) -> Response:
     """List jobs, newest first.
 
-    `status=waiting` lists the jobs that have a `waiting_for`: nothing of them runs or is queued, they wait
-    for a person or a moment. Their `status` is `pending` or `running`, and they are listed under it too.
-    `label` is `customer=acme,urgent`: those that have all of these; `search` is what is in the input, the
-    labels, the id, or who submitted it. A page of those looks through a bounded number of jobs, and any page
-    ends after 32 MiB of inputs and results.
+    `status=waiting` lists the jobs that have a `waiting_for`: none of their nodes runs or is queued, they wait
+    for a person or a time. Their `status` is `pending` or `running`, and they are listed under it too.
+    `label=customer=acme,urgent` lists the jobs with all of these labels; `search` looks in the input, the
+    labels, the id and the submitter. A page of a search reads a bounded number of jobs, and any page ends
+    after 32 MiB of inputs and results.
     """
-    asked: JobList = call.query
-    filters = (asked.status, asked.workflow_id, asked.correlation_id)
-    sought = (asked.label, asked.search) if asked.is_search else ()
-    bound = (call.caller.tenant, "jobs", *filters, *sought)
-    before = None if asked.cursor is None else call.context.cursors.read(asked.cursor, *bound)
+    query: JobList = call.query
+    filters = (query.status, query.workflow_id, query.correlation_id)
+    search = (query.label, query.search) if query.is_search else ()
+    bound = (call.caller.tenant, "jobs", *filters, *search)
+    before = None if query.cursor is None else call.context.cursors.read(query.cursor, *bound)
     async with call.transaction("show") as tx:
-        found, stopped_at = await (_search if asked.is_search else _listed)(tx, call, before)
+        jobs, stopped_at = await (_search if query.is_search else _list)(tx, call, before)
     cursor = None if stopped_at is None else call.context.cursors.make(stopped_at, *bound)
-    return reply({"jobs": found, "next_cursor": cursor})
+    return reply({"jobs": jobs, "next_cursor": cursor})
 
 
-async def _listed(tx: Transaction, call: Call, before: str | None) -> tuple[list[View], str | None]:
-    asked: JobList = call.query
-    found = await job_queries.list_jobs(
+async def _list(tx: Transaction, call: Call, before: str | None) -> tuple[list[View], str | None]:
+    query: JobList = call.query
+    jobs = await job_queries.list_jobs(
         tx,
         tenant=call.caller.tenant,
-        statuses=None if asked.status is None else [asked.status],
-        workflow=asked.workflow_id,
-        correlation=asked.correlation_id,
+        statuses=None if query.status is None else [query.status],
+        workflow=query.workflow_id,
+        correlation=query.correlation_id,
         before=before,
-        limit=asked.limit,
+        limit=query.limit,
         max_bytes=job_queries.MAX_PAGE_BYTES,
     )
-    return found, found[-1]["job_id"] if found.has_more else None
+    return jobs, jobs[-1]["job_id"] if jobs.has_more else None
 
 
 async def _search(tx: Transaction, call: Call, before: str | None) -> tuple[list[View], str | None]:
-    asked: JobList = call.query
-    if asked.correlation_id is not None:
+    query: JobList = call.query
+    if query.correlation_id is not None:
         raise Refusal(
-            422, "invalid_parameter", "one correlation id has few jobs: they are listed, not searched"
+            422, "invalid_parameter", "correlation_id cannot be combined with label or search; leave one out"
         )
     return await search_jobs(
         tx,
         call.caller.tenant,
-        statuses=None if asked.status is None else [asked.status],
-        workflow=asked.workflow_id,
-        labels=labels_of(asked.label or ""),
-        text=asked.search,
+        statuses=None if query.status is None else [query.status],
+        workflow=query.workflow_id,
+        labels=labels_of(query.label or ""),
+        text=query.search,
         window=JobWindow() if before is None else JobWindow(before),
-        limit=asked.limit,
+        limit=query.limit,
     )
 
 
 def labels_of(text: str) -> dict[str, str | None]:
-    """Labels as people write them: `customer=acme, urgent`. One without a value is asked for by its name."""
-    found: dict[str, str | None] = {}
+    """Parse labels such as `customer=acme, urgent`. One without a value matches any value."""
+    labels: dict[str, str | None] = {}
     for part in text.split(","):
         name, equals, value = part.strip().partition("=")
         if name.strip():
-            found[name.strip()] = value.strip() if equals else None
-    return found
+            labels[name.strip()] = value.strip() if equals else None
+    return labels
 
 
 @jobs.get(
@@ -241,42 +241,42 @@ async def show_job(call: Call) -> Response:
 
 
 async def find_job(call: Call, tx: Transaction) -> tuple[View, Workflow]:
-    """The job that the path names, and its workflow. Raises JobNotFound; a foreign one is unknown too."""
+    """Return the job of the path and its workflow. Raises JobNotFound, also for a job of another tenant."""
     job_id = call.path["job_id"]
-    found = await job_queries.find_job(tx, job_id, call.caller.tenant) if job_id == job_id.lower() else None
-    if found is None:
+    record = await job_queries.find_job(tx, job_id, call.caller.tenant) if job_id == job_id.lower() else None
+    if record is None:
         raise JobNotFound(job_id[:64])
-    job, definition_id = found
+    job, definition_id = record
     return job, await call.context.engine_context.definitions.get(tx, definition_id)
 
 
 # -- submitting -----------------------------------------------------------------------------------------
 
 
-def submission_of(call: Call, given: NewJob) -> Submission:
-    """What is submitted. Who does not say by whom is called by the name of the key."""
+def submission_of(call: Call, body: NewJobBody) -> Submission:
+    """Return the submission. Without `submitted_by` it has the name of the key."""
     return Submission(
-        workflow_id=given.workflow_id,
-        input=given.input_params,
-        version=given.version,
-        priority=given.priority,
-        correlation_id=given.correlation_id,
-        submitted_by=given.submitted_by or call.caller.name or None,
-        labels=with_hop(call, given.labels),
-        not_before=given.not_before,
-        callback=given.callback,
+        workflow_id=body.workflow_id,
+        input=body.input_params,
+        version=body.version,
+        priority=body.priority,
+        correlation_id=body.correlation_id,
+        submitted_by=body.submitted_by or call.caller.name or None,
+        labels=with_hop(call, body.labels),
+        not_before=body.not_before,
+        callback=body.callback,
         trace_parent=trace_parent_of(call),
     )
 
 
 def with_hop(call: Call, labels: dict[str, str] | None) -> dict[str, str] | None:
-    """These labels with the hop, if this comes from an event of ours."""
+    """Return these labels with the hop count, if an event of ours caused this request."""
     hop = call.headers.get(HOP)
     return labels if hop is None else {**(labels or {}), HOP: hop}
 
 
 def trace_parent_of(call: Call) -> str | None:
-    """The span of whoever calls, if they have one."""
+    """Return the trace parent of the request, if it has one."""
     return tracing.parse_traceparent(call.headers.get("traceparent"))
 
 
@@ -284,13 +284,13 @@ async def submit_once(
     call: Call, submission: Submission, key: str, request: dict[str, Json]
 ) -> tuple[View, int]:
     """Submit under this key: 202 for the first time, 200 with the first answer after that."""
-    name, asked = request_key(call, key), fingerprint(request)
-    job, is_new = await run_idempotent(call, name, asked, partial(_make_job, call, submission))
+    name, request_hash = request_key(call, key), fingerprint(request)
+    job, is_new = await run_idempotent(call, name, request_hash, partial(_make_job, call, submission))
     return job, 202 if is_new else 200
 
 
 def fingerprint(request: dict[str, Json]) -> str:
-    """By which a request is known again."""
+    """Return the fingerprint of a request, without its key."""
     return idempotency.fingerprint({**request, "idempotency_key": None})
 
 
@@ -304,76 +304,78 @@ async def _make_job(call: Call, submission: Submission, tx: Transaction) -> View
 # -- many at once ---------------------------------------------------------------------------------------
 
 
-async def _submit_each(call: Call, given: list[NewJob | CograilError]) -> list[Json]:
-    """What becomes of each; those with a key of their own in a transaction of their own."""
-    plain = [one for one in given if isinstance(one, NewJob) and one.idempotency_key is None]
-    made = await submit_and_show(
+async def _submit_each(call: Call, items: list[NewJobBody | CograilError]) -> list[Json]:
+    """Submit each item; those with their own key in their own transaction. Returns the results in order."""
+    plain = [item for item in items if isinstance(item, NewJobBody) and item.idempotency_key is None]
+    new_jobs = await submit_and_show(
         call.context.db, call.context.engine_context, call.caller.tenant, _entries(call, plain)
     )
-    outcomes = iter(made)
-    results, away = [], None
-    for one in given:
-        if isinstance(one, NewJob) and one.idempotency_key is not None:
-            results.append(away or await _keyed_result(call, one, one.idempotency_key))
+    outcomes = iter(new_jobs)
+    results, unavailable = [], None
+    for item in items:
+        if isinstance(item, NewJobBody) and item.idempotency_key is not None:
+            results.append(unavailable or await _keyed_result(call, item, item.idempotency_key))
             if results[-1].get("error", {}).get("code") == DATABASE_UNAVAILABLE.code:
-                away = results[-1]  # the database; nobody waits for it once more for each of the others
+                unavailable = results[-1]  # do not wait for the database again for each of the others
         else:
-            results.append(_result(one if isinstance(one, CograilError) else next(outcomes)))
+            results.append(_result(item if isinstance(item, CograilError) else next(outcomes)))
     return results
 
 
-def _entries(call: Call, given: list[NewJob]) -> list[tuple[Submission, AuditRecord]]:
-    return [(submission_of(call, one), call.entry("submit")) for one in given]
+def _entries(call: Call, bodies: list[NewJobBody]) -> list[tuple[Submission, AuditRecord]]:
+    return [(submission_of(call, body), call.entry("submit")) for body in bodies]
 
 
-async def _submit_all(call: Call, given: list[NewJob | CograilError], tx: Transaction) -> dict[str, Json]:
-    """The same in one transaction, for a batch that has a key itself. Keys are locked in their order."""
-    results = {place: _result(one) for place, one in enumerate(given) if isinstance(one, CograilError)}
-    jobs = {place: one for place, one in enumerate(given) if isinstance(one, NewJob)}
-    plain = [place for place, one in jobs.items() if one.idempotency_key is None]
+async def _submit_all(call: Call, items: list[NewJobBody | CograilError], tx: Transaction) -> dict[str, Json]:
+    """Do the same in one transaction, for a batch with a key. Keys are locked in sorted order."""
+    results = {index: _result(item) for index, item in enumerate(items) if isinstance(item, CograilError)}
+    bodies = {index: item for index, item in enumerate(items) if isinstance(item, NewJobBody)}
+    plain = [index for index, body in bodies.items() if body.idempotency_key is None]
     engine_context, tenant = call.context.engine_context, call.caller.tenant
-    made = await submit_and_show_within(
-        tx, engine_context, tenant, _entries(call, [jobs[one] for one in plain])
+    new_jobs = await submit_and_show_within(
+        tx, engine_context, tenant, _entries(call, [bodies[index] for index in plain])
     )
-    results |= {place: _result(one) for place, one in zip(plain, made, strict=True)}
-    keyed = [(one.idempotency_key, place) for place, one in jobs.items() if one.idempotency_key is not None]
-    for key, place in sorted(keyed):
-        one = jobs[place]
-        make, asked = partial(_make_job, call, submission_of(call, one)), one.model_dump(mode="json")
+    results |= {index: _result(outcome) for index, outcome in zip(plain, new_jobs, strict=True)}
+    keyed = [
+        (body.idempotency_key, index) for index, body in bodies.items() if body.idempotency_key is not None
+    ]
+    for key, index in sorted(keyed):
+        body = bodies[index]
+        make, request = partial(_make_job, call, submission_of(call, body)), body.model_dump(mode="json")
         try:
-            job, is_new = await run_idempotent_in(tx, request_key(call, key), fingerprint(asked), make)
+            job, is_new = await run_idempotent_in(tx, request_key(call, key), fingerprint(request), make)
         except CograilError as error:
-            results[place] = _result(error)
+            results[index] = _result(error)
         else:
-            results[place] = {"status": 202 if is_new else 200, "job_id": job["job_id"]}
-    return _kept({"results": [results[place] for place in range(len(given))]})
+            results[index] = {"status": 202 if is_new else 200, "job_id": job["job_id"]}
+    return _within_answer_limit({"results": [results[index] for index in range(len(items))]})
 
 
-def _kept(answer: dict[str, Json]) -> dict[str, Json]:
-    """The answer for all who ask again; if it says too much of what is wrong, only what that is called."""
+def _within_answer_limit(answer: dict[str, Json]) -> dict[str, Json]:
+    """Return the answer as it is stored for repeated requests; without error details if it is too large."""
     if len(encode_json(answer)) > idempotency.MAX_ANSWER_BYTES:
-        for one in answer["results"]:
-            if "error" in one:
-                one["error"] |= {"detail": "", "pointer": ""}
+        for result in answer["results"]:
+            if "error" in result:
+                result["error"] |= {"detail": "", "pointer": ""}
     return answer
 
 
-def _read_item(item: Json, hints: Suggestions) -> NewJob | CograilError:
+def _read_item(item: Json, hints: Suggestions) -> NewJobBody | CograilError:
     if isinstance(item, CograilError):
         return item
     try:
-        given = as_model(item, NewJob, hints)
+        body = as_model(item, NewJobBody, hints)
     except InvalidInput as error:
         return error
-    if given.idempotency_key is not None and not IDEMPOTENCY_KEY.fullmatch(given.idempotency_key):
+    if body.idempotency_key is not None and not IDEMPOTENCY_KEY.fullmatch(body.idempotency_key):
         return InvalidInput([Problem("invalid_idempotency_key", INVALID_KEY, "/idempotency_key")])
-    return given
+    return body
 
 
-async def _keyed_result(call: Call, one: NewJob, key: str) -> Json:
-    """What becomes of one; whatever it is, those before it were made."""
+async def _keyed_result(call: Call, body: NewJobBody, key: str) -> Json:
+    """Submit one item and return its result. Errors do not affect the items before it."""
     try:
-        job, status = await submit_once(call, submission_of(call, one), key, one.model_dump(mode="json"))
+        job, status = await submit_once(call, submission_of(call, body), key, body.model_dump(mode="json"))
     except (CograilError, Refusal) as error:
         return _result(error)
     except LOST:
@@ -381,23 +383,23 @@ async def _keyed_result(call: Call, one: NewJob, key: str) -> Json:
     return {"status": status, "job_id": job["job_id"]}
 
 
-def _result(one: View | CograilError | Refusal) -> Json:
-    """What became of one of many."""
-    if isinstance(one, dict):
-        return {"status": 202, "job_id": one["job_id"]}
-    refusal = one if isinstance(one, Refusal) else refusal_of(one)
+def _result(outcome: View | CograilError | Refusal) -> Json:
+    """Return the result of one item."""
+    if isinstance(outcome, dict):
+        return {"status": 202, "job_id": outcome["job_id"]}
+    refusal = outcome if isinstance(outcome, Refusal) else refusal_of(outcome)
     error = {"code": refusal.code, "detail": refusal.detail, "pointer": refusal.pointer}
     return {"status": refusal.status, "error": error}
 
 
 def _preferred_wait(call: Call) -> int | None:
-    """For how many seconds the caller wants to wait; RFC 7240 has it that capitals do not matter."""
-    found = PREFER_WAIT.search(", ".join(call.headers.getlist("prefer")))
-    return None if found is None else min(int(found[1]), MAX_SECONDS)
+    """Return the seconds of `Prefer: wait`; None without one. RFC 7240: names are case-insensitive."""
+    match = PREFER_WAIT.search(", ".join(call.headers.getlist("prefer")))
+    return None if match is None else min(int(match[1]), MAX_SECONDS)
 
 
-async def _waited_for(call: Call, job: View, seconds: int) -> View:
-    """The job when it has ended, or after so long."""
+async def _wait_for_end(call: Call, job: View, seconds: int) -> View:
+    """Return the job when it has ended, or after `seconds`."""
     if job["completed_at"] is not None:
         return job
     tenant = call.caller.tenant

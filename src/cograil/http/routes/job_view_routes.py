@@ -1,4 +1,4 @@
-"""A job seen from close by: its nodes, its events, its timeline, its progress."""
+"""Views of one job: nodes, events, logs, timeline, progress."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ job_views = Router("jobs")
 DONE = ("completed", "skipped")
 
 
-class EventPage(Query):
-    """Events after a number, at most so many."""
+class EventQuery(Query):
+    """Events after a number, and the page size."""
 
     after: Annotated[int, Field(ge=0)] = 0
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
 
 
 class LogQuery(Query):
-    """Which log lines, after which one, at most so many."""
+    """Filters of log lines, the cursor to start after, and the page size."""
 
     node_id: Annotated[str, Field(min_length=1, max_length=80)] | None = None
     level: Literal["debug", "info", "warning", "error", "critical"] | None = None
@@ -42,7 +42,7 @@ class LogQuery(Query):
 
 
 class NodesOf(Query):
-    """All of them, or one."""
+    """All nodes, or one."""
 
     node_id: Annotated[str, Field(min_length=1, max_length=80)] | None = None
 
@@ -57,8 +57,8 @@ class NodesOf(Query):
 async def list_nodes(call: Call) -> Response:
     """List the nodes of a job, or one of them.
 
-    Of inputs and outputs a list has 32 MiB: those of nodes where `payload_omitted` is true were too much for it,
-    and `node_id` asks for one node alone.
+    A list has at most 32 MiB of inputs and outputs: those of nodes with `payload_omitted` are left out, and
+    `node_id` returns one node with all of it.
     """
     only = call.query.node_id
     async with call.transaction("show") as tx:
@@ -74,7 +74,7 @@ async def list_nodes(call: Call) -> Response:
 @job_views.get(
     "/jobs/{job_id}/events",
     "viewer",
-    query=EventPage,
+    query=EventQuery,
     responses={200: "events in their order"},
     response_model=job_schemas.EventPage,
 )
@@ -87,28 +87,30 @@ async def list_events(call: Call) -> Response:
     "/jobs/{job_id}/logs",
     "viewer",
     query=LogQuery,
-    responses={200: "log lines in the order in which they were stored; a page may be short, see next_cursor"},
+    responses={200: "log lines in storage order; a page may be short, see next_cursor"},
     response_model=job_schemas.LogLines,
 )
 async def list_logs(call: Call) -> Response:
     """List what the handlers of a job logged.
 
-    `node_id` and `search` choose lines, `level` those of this level and above. `after` is the `cursor` of a
-    line, or a `next_cursor`; to follow a job, ask again after the last line. Workers that store lines at the
-    same moment may do so in either order.
+    `node_id` and `search` filter lines, `level` is the lowest level. `after` is the `cursor` of a line, or a
+    `next_cursor`; to follow a job, poll after the last line. The order of lines that workers store at the
+    same moment is undefined.
     """
-    asked: LogQuery = call.query
-    wanted = LogFilter(asked.node_id, asked.level, asked.search)
-    after = START if asked.after is None else LogPosition.read(asked.after)
+    query: LogQuery = call.query
+    log_filter = LogFilter(query.node_id, query.level, query.search)
+    after = START if query.after is None else LogPosition.read(query.after)
     async with call.transaction("show") as tx:
         job, _ = await find_job(call, tx)
-        found = await job_logs(tx, job["job_id"], call.caller.tenant, wanted, after=after, limit=asked.limit)
-    cursor = None if found.next is None else str(found.next)
-    return reply({"job_id": job["job_id"], "logs": found.lines, "next_cursor": cursor})
+        page = await job_logs(
+            tx, job["job_id"], call.caller.tenant, log_filter, after=after, limit=query.limit
+        )
+    cursor = None if page.next is None else str(page.next)
+    return reply({"job_id": job["job_id"], "logs": page.lines, "next_cursor": cursor})
 
 
 @job_views.get(
-    "/jobs/{job_id}/nodes/{node_id}/events", "viewer", query=EventPage, response_model=job_schemas.EventPage
+    "/jobs/{job_id}/nodes/{node_id}/events", "viewer", query=EventQuery, response_model=job_schemas.EventPage
 )
 async def list_node_events(call: Call) -> Response:
     """List the events of one node."""
@@ -116,58 +118,60 @@ async def list_node_events(call: Call) -> Response:
 
 
 async def _events(call: Call, node_id: str | None) -> Response:
-    asked: EventPage = call.query
+    query: EventQuery = call.query
     async with call.transaction("show") as tx:
         job, workflow = await find_job(call, tx)
         job_id, tenant = job["job_id"], call.caller.tenant
-        found = await job_queries.list_events(
-            tx, job_id, after=asked.after, limit=asked.limit, tenant=tenant, node=node_id
+        events = await job_queries.list_events(
+            tx, job_id, after=query.after, limit=query.limit, tenant=tenant, node=node_id
         )
-        if node_id is not None and not found and node_id not in workflow.nodes:  # children are no part of it
+        if (
+            node_id is not None and not events and node_id not in workflow.nodes
+        ):  # children are not part of the workflow
             nodes = await job_queries.list_nodes(tx, job_id, workflow, tenant=tenant)
             if node_id not in {node["node_id"] for node in nodes}:
                 raise NodeNotFound(job_id, node_id[:64])
-    after = found[-1]["seq"] if len(found) == asked.limit else None
-    return reply({"job_id": job_id, "events": found, "next_after": after})
+    after = events[-1]["seq"] if len(events) == query.limit else None
+    return reply({"job_id": job_id, "events": events, "next_after": after})
 
 
 @job_views.get(
     "/jobs/{job_id}/timeline",
     "viewer",
-    query=EventPage,
-    responses={200: "what happened, and when"},
+    query=EventQuery,
+    responses={200: "the bars and the events"},
     response_model=job_schemas.Timeline,
 )
 async def show_timeline(call: Call) -> Response:
     """Show when each node ran, and what happened."""
-    asked: EventPage = call.query
+    query: EventQuery = call.query
     async with call.transaction("show") as tx:
         job, workflow = await find_job(call, tx)
         tenant = call.caller.tenant
         nodes = await job_queries.list_nodes(tx, job["job_id"], workflow, tenant=tenant)
-        found = await job_queries.list_events(
-            tx, job["job_id"], after=asked.after, limit=asked.limit, tenant=tenant
+        events = await job_queries.list_events(
+            tx, job["job_id"], after=query.after, limit=query.limit, tenant=tenant
         )
     bars = [_bar(node) for node in nodes if node["started_at"] is not None]
-    return reply({"job_id": job["job_id"], "status": job["status"], "bars": bars, "events": found})
+    return reply({"job_id": job["job_id"], "status": job["status"], "bars": bars, "events": events})
 
 
 def _bar(node: View) -> View:
-    kept = ("node_id", "status", "attempt", "started_at", "completed_at", "parent_node_id")
+    fields = ("node_id", "status", "attempt", "started_at", "completed_at", "parent_node_id")
     seconds = None
     if node["completed_at"] is not None:
         seconds = (node["completed_at"] - node["started_at"]).total_seconds()
-    return {name: node[name] for name in kept} | {"duration_seconds": seconds}
+    return {name: node[name] for name in fields} | {"duration_seconds": seconds}
 
 
 @job_views.get(
     "/jobs/{job_id}/progress",
     "viewer",
-    responses={200: "how far it is"},
+    responses={200: "the progress"},
     response_model=job_schemas.JobProgress,
 )
 async def show_progress(call: Call) -> Response:
-    """Show how far a job is."""
+    """Show the progress of a job."""
     async with call.transaction("show") as tx:
         job, workflow = await find_job(call, tx)
         nodes = await job_queries.list_nodes(tx, job["job_id"], workflow, tenant=call.caller.tenant)
@@ -177,24 +181,24 @@ async def show_progress(call: Call) -> Response:
 @job_views.get(
     "/jobs/{job_id}/nodes/{node_id}/progress",
     "viewer",
-    responses={200: "how far it is"},
+    responses={200: "the progress"},
     response_model=job_schemas.ProgressOfNode,
 )
 async def show_node_progress(call: Call) -> Response:
-    """Show how far one node is."""
+    """Show the progress of one node."""
     node_id = call.path["node_id"]
     async with call.transaction("show") as tx:
         job, workflow = await find_job(call, tx)
         nodes = await job_queries.list_nodes(tx, job["job_id"], workflow, tenant=call.caller.tenant)
-    node = next((one for one in nodes if one["node_id"] == node_id), None)
+    node = next((node for node in nodes if node["node_id"] == node_id), None)
     if node is None:
         raise NodeNotFound(job["job_id"], node_id[:80])
-    facts = ("node_id", "status", "attempt", "task_id", "children", "worker")
-    return reply({"job_id": job["job_id"]} | {name: node[name] for name in facts} | _task_progress(node))
+    fields = ("node_id", "status", "attempt", "task_id", "children", "worker")
+    return reply({"job_id": job["job_id"]} | {name: node[name] for name in fields} | _task_progress(node))
 
 
 def progress_of(nodes: Sequence[View]) -> dict[str, Json]:
-    """What share of the nodes is done, and what those that run say of themselves."""
+    """Return the share of completed nodes, and the progress that running nodes report."""
     counts = Counter(_counted_as(node["status"]) for node in nodes)
     done = counts["completed"] + counts["skipped"]
     states = ("completed", "running", "pending", "failed", "skipped", "waiting", "cancelled")
@@ -210,7 +214,7 @@ def progress_of(nodes: Sequence[View]) -> dict[str, Json]:
 
 
 def _counted_as(status: str) -> str:
-    """Dispatched counts as running, ready as pending: who asks for progress does not care for queues."""
+    """Return the state for progress, which ignores queues: dispatched is running, ready is pending."""
     return {"dispatched": "running", "ready": "pending"}.get(status, status)
 
 

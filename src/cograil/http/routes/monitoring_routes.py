@@ -1,4 +1,4 @@
-"""How all of it is doing: nodes, tasks, queues, processes, what became of jobs, and who did what."""
+"""Monitoring: nodes, tasks, queues, processes, job metrics, and the audit log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cograil import clock
 from cograil.api_schemas import job_schemas, monitoring_schemas
 from cograil.errors import InvalidInput, Problem, WorkflowNotFound
 from cograil.http.routes.job_action_routes import ReasonBody, actor, cancel_job
-from cograil.http.routes.job_routes import NewJob, show_job, submit_job
+from cograil.http.routes.job_routes import NewJobBody, show_job, submit_job
 from cograil.http.routes.job_view_routes import NodesOf, list_nodes
 from cograil.http.server.dispatcher import Call, reply
 from cograil.http.server.problem_details import Refusal
@@ -39,7 +39,7 @@ NodeStatus = Literal[
 
 
 class NodeList(Query):
-    """Which nodes."""
+    """Filters of the node list."""
 
     status: NodeStatus | None = None
     workflow_id: Name | None = None
@@ -48,7 +48,7 @@ class NodeList(Query):
 
 
 class TaskList(Query):
-    """Which tasks."""
+    """Filters of the task list."""
 
     state: Literal["ready", "held", "running", "ended"] | None = None
     queue: Name | None = None
@@ -59,26 +59,26 @@ class TaskList(Query):
 
 
 class Period(Query):
-    """Of which workflow, and since how many days."""
+    """A workflow, and a number of days."""
 
     workflow_id: Name | None = None
     days: Days = 7
 
 
 class DaysBack(Query):
-    """Since how many days."""
+    """A number of days."""
 
     days: Days = 7
 
 
 class FailurePeriod(Period):
-    """And how many kinds of failure."""
+    """A workflow, a number of days, and the number of failure kinds."""
 
     limit: Annotated[int, Field(ge=1, le=200)] = 20
 
 
 class Buckets(Query):
-    """Since how many hours, in stretches of how many minutes."""
+    """A number of hours, and the length of a bucket in minutes."""
 
     hours: Annotated[int, Field(ge=1, le=24 * 31)] = 24
     bucket_minutes: Annotated[int, Field(ge=1, le=24 * 60)] = 60
@@ -86,7 +86,7 @@ class Buckets(Query):
 
 
 class AuditList(Query):
-    """Which page."""
+    """The page of the audit log."""
 
     limit: Limit = 100
     cursor: str | None = None
@@ -102,20 +102,20 @@ class AuditList(Query):
 async def list_all_nodes(call: Call) -> Response:
     """List nodes across jobs, newest jobs first.
 
-    A page looks through a bounded number of jobs. It may be short, or empty, while `next_cursor` leads on.
+    A page reads a bounded number of jobs. It may be short or empty although `next_cursor` is set.
     """
-    asked: NodeList = call.query
-    bound = (call.caller.tenant, "nodes", asked.status, asked.workflow_id)
-    place = None if asked.cursor is None else call.context.cursors.read(asked.cursor, *bound)
-    after = None if place is None else (place.partition(" ")[0], place.partition(" ")[2])
+    query: NodeList = call.query
+    bound = (call.caller.tenant, "nodes", query.status, query.workflow_id)
+    position = None if query.cursor is None else call.context.cursors.read(query.cursor, *bound)
+    after = None if position is None else (position.partition(" ")[0], position.partition(" ")[2])
     async with call.transaction("show") as tx:
         nodes, stopped_at = await store.nodes_across(
             tx,
             call.caller.tenant,
-            workflow=asked.workflow_id,
-            status=asked.status,
+            workflow=query.workflow_id,
+            status=query.status,
             after=after,
-            limit=asked.limit,
+            limit=query.limit,
         )
     cursor = None if stopped_at is None else call.context.cursors.make(" ".join(stopped_at), *bound)
     return reply({"nodes": nodes, "next_cursor": cursor})
@@ -131,40 +131,40 @@ async def list_all_nodes(call: Call) -> Response:
 async def list_tasks(call: Call) -> Response:
     """List tasks: attempts that are queued or running, newest first, or with `state=ended` those that ended.
 
-    What ended is read from the events of a bounded number of jobs, newest jobs first; attempts that were
-    cancelled are not listed. It can be filtered by worker, not by queue and handler.
+    Ended attempts are read from the events of a bounded number of jobs, newest jobs first, without cancelled
+    attempts. They can be filtered by worker, not by queue and handler.
     """
-    asked: TaskList = call.query
-    if asked.state == "ended":
-        return await _ended_tasks(call, asked)
-    bound = (call.caller.tenant, "tasks", asked.state, asked.queue, asked.handler, asked.worker)
-    before = None if asked.cursor is None else int(call.context.cursors.read(asked.cursor, *bound))
+    query: TaskList = call.query
+    if query.state == "ended":
+        return await _ended_tasks(call, query)
+    bound = (call.caller.tenant, "tasks", query.state, query.queue, query.handler, query.worker)
+    before = None if query.cursor is None else int(call.context.cursors.read(query.cursor, *bound))
     async with call.transaction("show") as tx:
         tasks, stopped_at = await store.live_tasks(
             tx,
             call.caller.tenant,
-            state=asked.state,
-            queue=asked.queue,
-            handler=asked.handler,
-            worker=asked.worker,
+            state=query.state,
+            queue=query.queue,
+            handler=query.handler,
+            worker=query.worker,
             before=before,
-            limit=asked.limit,
+            limit=query.limit,
         )
     cursor = None if stopped_at is None else call.context.cursors.make(str(stopped_at), *bound)
     return reply({"tasks": tasks, "next_cursor": cursor})
 
 
-async def _ended_tasks(call: Call, asked: TaskList) -> Response:
+async def _ended_tasks(call: Call, query: TaskList) -> Response:
     for name in ("queue", "handler"):
-        if getattr(asked, name) is not None:
+        if getattr(query, name) is not None:
             message = f"{name}: attempts that have ended can be filtered by worker only; leave it out"
             raise InvalidInput([Problem("invalid_value", message, f"/{name}")])
-    bound = (call.caller.tenant, "ended tasks", asked.worker)
-    place = None if asked.cursor is None else call.context.cursors.read(asked.cursor, *bound)
-    after = None if place is None else (place.partition(" ")[0], int(place.partition(" ")[2]))
+    bound = (call.caller.tenant, "ended tasks", query.worker)
+    position = None if query.cursor is None else call.context.cursors.read(query.cursor, *bound)
+    after = None if position is None else (position.partition(" ")[0], int(position.partition(" ")[2]))
     async with call.transaction("show") as tx:
         tasks, stopped_at = await store.ended_attempts(
-            tx, call.caller.tenant, worker=asked.worker, after=after, limit=asked.limit
+            tx, call.caller.tenant, worker=query.worker, after=after, limit=query.limit
         )
     cursor = None
     if stopped_at is not None:
@@ -172,14 +172,18 @@ async def _ended_tasks(call: Call, asked: TaskList) -> Response:
     return reply({"tasks": tasks, "next_cursor": cursor})
 
 
-# -- who is there ---------------------------------------------------------------------------------------
+# -- processes ------------------------------------------------------------------------------------------
 
 
 async def _processes(call: Call, kind: str) -> list[View]:
-    """Those that have not said good-bye; they serve all tenants."""
+    """Return the processes of this kind that have not signed off; they serve all tenants."""
     async with call.transaction("show") as tx:
-        found = await job_queries.list_processes(tx)
-    return [_without(one, "kind") | {"id": str(one["id"])} for one in found if one["kind"] == kind]
+        processes = await job_queries.list_processes(tx)
+    return [
+        _without(process, "kind") | {"id": str(process["id"])}
+        for process in processes
+        if process["kind"] == kind
+    ]
 
 
 def _without(view: View, name: str) -> View:
@@ -193,26 +197,26 @@ def _without(view: View, name: str) -> View:
     response_model=monitoring_schemas.Workers,
 )
 async def list_workers(call: Call) -> Response:
-    """List the workers that have not said good-bye."""
+    """List the workers that have not signed off."""
     return reply({"workers": await _processes(call, "worker")})
 
 
 @monitoring.get(
     "/orchestrator/status",
     "operator",
-    responses={200: "orchestrators and what waits for them"},
+    responses={200: "the orchestrators and the age of the oldest input"},
     response_model=monitoring_schemas.Orchestrators,
 )
 async def show_orchestrators(call: Call) -> Response:
-    """Show who advances jobs, and for how long news wait."""
-    found = await _processes(call, "orchestrator")
+    """Show the orchestrators, and how long the oldest input of a job waits."""
+    orchestrators = await _processes(call, "orchestrator")
     async with call.transaction("show") as tx:
         seconds, _ = await store.health_work(tx, call.caller.tenant)
-    is_active = any(one["is_live"] for one in found)
+    is_active = any(orchestrator["is_live"] for orchestrator in orchestrators)
     return reply(
         {
             "status": "active" if is_active else "none",
-            "orchestrators": found,
+            "orchestrators": orchestrators,
             "oldest_news_seconds": None if seconds is None else round(seconds, 3),
         }
     )
@@ -224,11 +228,11 @@ async def show_orchestrators(call: Call) -> Response:
 @monitoring.get(
     "/queues/status",
     "viewer",
-    responses={200: "depth, oldest age, and who paused it"},
+    responses={200: "depth, oldest age, and pause"},
     response_model=monitoring_schemas.Queues,
 )
 async def show_queues(call: Call) -> Response:
-    """Show each queue: what waits and since when, what runs, who serves it."""
+    """Show each queue: its queued and running tasks, the oldest age, its workers."""
     async with call.transaction("show") as tx:
         return reply({"queues": await store.queue_status(tx, call.caller.tenant)})
 
@@ -239,10 +243,10 @@ async def show_queues(call: Call) -> Response:
     body=ReasonBody,
     is_body_optional=True,
     response_model=monitoring_schemas.PausedQueue,
-    responses={200: "paused", 409: "it is paused already"},
+    responses={200: "paused", 409: "it is already paused"},
 )
 async def pause_queue(call: Call) -> Response:
-    """Pause a queue: no worker gets a task of it."""
+    """Pause a queue: workers get no tasks from it."""
     name, tenant = call.path["name"], call.caller.tenant
     async with call.transaction("pause") as tx:
         await pause.pause_queue(tx, name, by=actor(call), reason=call.body.reason, tenant=tenant)
@@ -256,10 +260,10 @@ async def pause_queue(call: Call) -> Response:
     body=Body,
     is_body_optional=True,
     response_model=monitoring_schemas.PausedQueue,
-    responses={200: "it goes on", 409: "it is not paused"},
+    responses={200: "resumed", 409: "it is not paused"},
 )
 async def resume_queue(call: Call) -> Response:
-    """Let a paused queue go on."""
+    """Resume a paused queue."""
     name = call.path["name"]
     async with call.transaction("resume") as tx:
         await pause.resume_queue(tx, name, tenant=call.caller.tenant)
@@ -267,7 +271,7 @@ async def resume_queue(call: Call) -> Response:
     return reply({"queue": name, "is_paused": False})
 
 
-# -- what became of jobs --------------------------------------------------------------------------------
+# -- job metrics ----------------------------------------------------------------------------------------
 
 
 def _since(days: int) -> datetime:
@@ -282,11 +286,13 @@ def _since(days: int) -> datetime:
     response_model=monitoring_schemas.WorkflowMetrics,
 )
 async def measure_workflows(call: Call) -> Response:
-    """Measure workflows: how many jobs, how many of them well, how long they took, what they died of."""
-    asked: Period = call.query
+    """Measure workflows: number of jobs, success rate, durations, failures."""
+    query: Period = call.query
     async with call.transaction("show") as tx:
-        found = await store.workflow_metrics(tx, call.caller.tenant, _since(asked.days), asked.workflow_id)
-    return reply({"days": asked.days, "workflows": found})
+        workflows = await store.workflow_metrics(
+            tx, call.caller.tenant, _since(query.days), query.workflow_id
+        )
+    return reply({"days": query.days, "workflows": workflows})
 
 
 @job_metrics.get(
@@ -299,27 +305,27 @@ async def measure_nodes(call: Call) -> Response:
     """Measure the nodes of a workflow in its newest jobs."""
     workflow_id, tenant, days = call.path["workflow_id"], call.caller.tenant, call.query.days
     async with call.transaction("show") as tx:
-        found = await store.node_metrics(tx, tenant, _since(days), workflow_id)
-        if not found and await find_workflow(tx, tenant, workflow_id, None) is None:
+        nodes = await store.node_metrics(tx, tenant, _since(days), workflow_id)
+        if not nodes and await find_workflow(tx, tenant, workflow_id, None) is None:
             raise WorkflowNotFound(workflow_id[:64])
-    return reply({"workflow_id": workflow_id, "days": days, "nodes": found})
+    return reply({"workflow_id": workflow_id, "days": days, "nodes": nodes})
 
 
 @job_metrics.get(
     "/metrics/failures",
     "viewer",
     query=FailurePeriod,
-    responses={200: "and whether that is all: has_more, truncated"},
+    responses={200: "the failures; has_more and truncated tell whether they are all"},
     response_model=monitoring_schemas.FailureMetrics,
 )
 async def measure_failures(call: Call) -> Response:
-    """Measure failures: what nodes of failed jobs died of, the most common first."""
-    asked: FailurePeriod = call.query
+    """Measure failures: the errors of nodes of failed jobs, the most common first."""
+    query: FailurePeriod = call.query
     async with call.transaction("show") as tx:
-        found = await store.failure_metrics(
-            tx, call.caller.tenant, _since(asked.days), asked.workflow_id, asked.limit
+        failures = await store.failure_metrics(
+            tx, call.caller.tenant, _since(query.days), query.workflow_id, query.limit
         )
-    return reply({"days": asked.days} | found)
+    return reply({"days": query.days} | failures)
 
 
 @job_metrics.get(
@@ -330,25 +336,25 @@ async def measure_failures(call: Call) -> Response:
     response_model=monitoring_schemas.Throughput,
 )
 async def measure_throughput(call: Call) -> Response:
-    """Measure throughput: jobs submitted and ended in each stretch of time, and how long they took."""
-    asked: Buckets = call.query
-    if asked.hours * 60 > MAX_BUCKETS * asked.bucket_minutes:
-        detail = f"at most {MAX_BUCKETS:,} buckets: ask for fewer hours or longer stretches"
+    """Measure throughput: jobs submitted and ended in each bucket of time, and their durations."""
+    query: Buckets = call.query
+    if query.hours * 60 > MAX_BUCKETS * query.bucket_minutes:
+        detail = f"at most {MAX_BUCKETS:,} buckets: use fewer hours or longer buckets"
         raise Refusal(422, "out_of_range", detail)
-    width = timedelta(minutes=asked.bucket_minutes)
-    first = _rounded_down(clock.now() - timedelta(hours=asked.hours), width)
+    width = timedelta(minutes=query.bucket_minutes)
+    first = _rounded_down(clock.now() - timedelta(hours=query.hours), width)
     async with call.transaction("show") as tx:
-        found = await store.throughput_metrics(tx, call.caller.tenant, first, width, asked.workflow_id)
-    return reply({"hours": asked.hours, "bucket_minutes": asked.bucket_minutes, "buckets": found})
+        buckets = await store.throughput_metrics(tx, call.caller.tenant, first, width, query.workflow_id)
+    return reply({"hours": query.hours, "bucket_minutes": query.bucket_minutes, "buckets": buckets})
 
 
 def _rounded_down(moment: datetime, width: timedelta) -> datetime:
-    """The beginning of its stretch, so that whoever asks again sees the same ones."""
+    """Return the start of the bucket, so that repeated requests get the same buckets."""
     zero = datetime(2000, 1, 1, tzinfo=UTC)
     return zero + (moment - zero) // width * width
 
 
-# -- who did what ---------------------------------------------------------------------------------------
+# -- audit ----------------------------------------------------------------------------------------------
 
 
 @monitoring.get(
@@ -359,30 +365,30 @@ def _rounded_down(moment: datetime, width: timedelta) -> datetime:
     response_model=monitoring_schemas.AuditPage,
 )
 async def show_audit(call: Call) -> Response:
-    """List who changed what, newest first."""
-    asked: AuditList = call.query
+    """List the audit log, newest first."""
+    query: AuditList = call.query
     bound = (call.caller.tenant, "audit")
-    before = None if asked.cursor is None else int(call.context.cursors.read(asked.cursor, *bound))
+    before = None if query.cursor is None else int(call.context.cursors.read(query.cursor, *bound))
     async with call.transaction("show") as tx:
-        found = await list_audit(tx, call.caller.tenant, before, asked.limit)
-    is_last = len(found) < asked.limit
-    cursor = None if is_last else call.context.cursors.make(str(found[-1]["id"]), *bound)
-    return reply({"entries": found, "next_cursor": cursor})
+        entries = await list_audit(tx, call.caller.tenant, before, query.limit)
+    is_last = len(entries) < query.limit
+    cursor = None if is_last else call.context.cursors.make(str(entries[-1]["id"]), *bound)
+    return reply({"entries": entries, "next_cursor": cursor})
 
 
-# -- the same under the names of the first design -------------------------------------------------------
+# -- aliases for the paths of the first design ----------------------------------------------------------
 
 dag.post(
     "/submit",
     "submitter",
-    body=NewJob,
+    body=NewJobBody,
     response_model=job_schemas.Job,
     headers=("Idempotency-Key", "Prefer"),
     responses={
         202: "the job",
-        200: "the first answer to the same request",
+        200: "the first response to the same request",
         404: "no such workflow",
-        409: "another request had this key",
+        409: "another request used this key",
     },
 )(submit_job)
 dag.get(
@@ -404,5 +410,5 @@ dag.post(
     body=ReasonBody,
     is_body_optional=True,
     response_model=job_schemas.Job,
-    responses={200: "the job", 409: "it had ended before"},
+    responses={200: "the job", 409: "the job had already ended"},
 )(cancel_job)

@@ -1,4 +1,4 @@
-"""Schedules: workflows that run by the calendar."""
+"""Schedules: workflows that run at the times of a cron expression."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from cograil.verbs import schedules as verbs
 
 schedules = Router("schedules")
 
-# Whatever it is, it is called by its own name: what is no calendar is refused by `check_calendar`.
+# Any text is valid here: `check_calendar` rejects invalid expressions with their own error code.
 Cron = Annotated[str, WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_CRON})]
 
 
-class Calendar(Body):
-    """What runs, and when."""
+class ScheduleBody(Body):
+    """The workflow of a schedule, and its times."""
 
     workflow_id: WorkflowName
     cron: Cron
@@ -39,13 +39,13 @@ class Calendar(Body):
     missed: Literal["once", "all", "skip"] = "once"
 
     def plan(self) -> SchedulePlan:
-        """As the engine knows it."""
-        facts: dict[str, Any] = self.model_dump(exclude={"name", "input_params"})
-        return SchedulePlan(input=self.input_params, **facts)
+        """Return the plan for the engine."""
+        fields: dict[str, Any] = self.model_dump(exclude={"name", "input_params"})
+        return SchedulePlan(input=self.input_params, **fields)
 
 
-class CalendarChange(Body):
-    """What changes; what is left out stays as it is."""
+class SchedulePatch(Body):
+    """A partial change; omitted fields keep their values."""
 
     workflow_id: WorkflowName = ""
     cron: Cron = ""
@@ -57,28 +57,28 @@ class CalendarChange(Body):
     overlap: Literal["skip", "allow", "cancel"] = "skip"
     missed: Literal["once", "all", "skip"] = "once"
 
-    def facts(self) -> dict[str, Json]:
-        """What the caller named, under the names of the plan."""
-        facts: dict[str, Json] = self.model_dump(exclude_unset=True)
-        if "input_params" in facts:
-            facts["input"] = facts.pop("input_params")
-        return facts
+    def changes(self) -> dict[str, Json]:
+        """Return the fields of the request, under their names in the plan."""
+        fields: dict[str, Json] = self.model_dump(exclude_unset=True)
+        if "input_params" in fields:
+            fields["input"] = fields.pop("input_params")
+        return fields
 
 
-class NewSchedule(Calendar):
-    """The same under a name."""
+class NewSchedule(ScheduleBody):
+    """A named schedule."""
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
 
 
 class Resumption(Body):
-    """With `detach`, one that was removed from its workflow file runs without the file."""
+    """`detach` resumes a schedule that was removed from its workflow file."""
 
     detach: bool = False
 
 
-class Range(Body):
-    """From when to when, both included."""
+class BackfillBody(Body):
+    """The range of a backfill, both ends included."""
 
     first: Moment
     until: Moment
@@ -86,7 +86,7 @@ class Range(Body):
 
 
 class FiringList(Query):
-    """How many, and from where on."""
+    """The page of the firings."""
 
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     cursor: str | None = None
@@ -96,19 +96,19 @@ class FiringList(Query):
     "/schedules",
     "operator",
     body=NewSchedule,
-    responses={201: "the schedule", 404: "no such workflow", 409: "there is one of this name"},
+    responses={201: "the schedule", 404: "no such workflow", 409: "the name is in use"},
     response_model=model.ShownSchedule,
 )
 async def create_schedule(call: Call) -> Response:
-    """Run a workflow by the calendar from now on."""
-    given: NewSchedule = call.body
+    """Create a schedule."""
+    body: NewSchedule = call.body
     async with call.transaction("schedule") as tx:
         engine_context, tenant = call.context.engine_context, call.caller.tenant
-        made = await verbs.create_schedule(
-            tx, engine_context, tenant, given.name, given.plan(), by=actor(call)
+        schedule = await verbs.create_schedule(
+            tx, engine_context, tenant, body.name, body.plan(), by=actor(call)
         )
-        await call.audit(tx, "create schedule", given.name, workflow_id=given.workflow_id, cron=given.cron)
-    return reply(made, 201)
+        await call.audit(tx, "create schedule", body.name, workflow_id=body.workflow_id, cron=body.cron)
+    return reply(schedule, 201)
 
 
 @schedules.get("/schedules", "viewer", responses={200: "all, by name"}, response_model=model.ScheduleList)
@@ -120,64 +120,64 @@ async def list_schedules(call: Call) -> Response:
 
 @schedules.get("/schedules/{schedule}", "viewer", response_model=model.ScheduleWithPassed)
 async def show_schedule(call: Call) -> Response:
-    """Show one schedule, and why it passed over moments since its last job."""
+    """Show one schedule, and why it skipped times since its last job."""
     tenant, name = call.caller.tenant, call.path["schedule"]
     async with call.transaction("show") as tx:
-        shown = await verbs.show_schedule(tx, tenant, name)
-        return reply(shown | {"passed_over": await verbs.passed_over(tx, tenant, name)})
+        schedule = await verbs.show_schedule(tx, tenant, name)
+        return reply(schedule | {"passed_over": await verbs.passed_over(tx, tenant, name)})
 
 
 @schedules.post(
     "/schedules/{schedule}",
     "operator",
-    body=Calendar,
+    body=ScheduleBody,
     responses={
         200: "the schedule as it is now",
         404: "no such schedule, or no such workflow",
-        409: "it is in the file of its workflow",
+        409: "its workflow file defines it",
     },
     response_model=model.ShownSchedule,
 )
 async def change_schedule(call: Call) -> Response:
-    """Change what a schedule runs, and when; all of it is given anew. PATCH changes only what it names."""
-    name, given = call.path["schedule"], call.body
+    """Replace all fields of a schedule. PATCH changes only the given fields."""
+    name, body = call.path["schedule"], call.body
     async with call.transaction("schedule") as tx:
         engine_context, tenant = call.context.engine_context, call.caller.tenant
-        changed = await verbs.change_schedule(tx, engine_context, tenant, name, given.plan())
-        await call.audit(tx, "change schedule", name, workflow_id=given.workflow_id, cron=given.cron)
-    return reply(changed)
+        schedule = await verbs.change_schedule(tx, engine_context, tenant, name, body.plan())
+        await call.audit(tx, "change schedule", name, workflow_id=body.workflow_id, cron=body.cron)
+    return reply(schedule)
 
 
 @schedules.patch(
     "/schedules/{schedule}",
     "operator",
-    body=CalendarChange,
+    body=SchedulePatch,
     responses={
         200: "the schedule as it is now",
         404: "no such schedule, or no such workflow",
-        409: "it is in the file of its workflow",
+        409: "its workflow file defines it",
     },
     response_model=model.ShownSchedule,
 )
 async def update_schedule(call: Call) -> Response:
-    """Change some of a schedule; what is left out stays, and input_params is replaced as a whole."""
-    name, facts = call.path["schedule"], call.body.facts()
+    """Change the given fields of a schedule; `input_params` is replaced as a whole."""
+    name, changes = call.path["schedule"], call.body.changes()
     async with call.transaction("schedule") as tx:
         engine_context, tenant = call.context.engine_context, call.caller.tenant
-        changed = await verbs.update_schedule(tx, engine_context, tenant, name, facts)
-        shown = {"workflow_id": changed["workflow_id"], "cron": changed["cron"]}
-        await call.audit(tx, "change schedule", name, **shown, changed=sorted(facts))
-    return reply(changed)
+        schedule = await verbs.update_schedule(tx, engine_context, tenant, name, changes)
+        new_values = {"workflow_id": schedule["workflow_id"], "cron": schedule["cron"]}
+        await call.audit(tx, "change schedule", name, **new_values, changed=sorted(changes))
+    return reply(schedule)
 
 
 @schedules.delete(
     "/schedules/{schedule}",
     "operator",
-    responses={200: "nothing more of it is fired"},
+    responses={200: "removed"},
     response_model=model.RemovedSchedule,
 )
 async def remove_schedule(call: Call) -> Response:
-    """Remove a schedule and its history; jobs of it go on."""
+    """Remove a schedule and its history; its jobs continue."""
     name = call.path["schedule"]
     async with call.transaction("schedule") as tx:
         await verbs.remove_schedule(tx, call.caller.tenant, name)
@@ -190,17 +190,17 @@ async def remove_schedule(call: Call) -> Response:
     "operator",
     body=ReasonBody,
     is_body_optional=True,
-    responses={200: "the schedule", 409: "it is paused already"},
+    responses={200: "the schedule", 409: "it is already paused"},
     response_model=model.ShownSchedule,
 )
 async def pause_schedule(call: Call) -> Response:
-    """Pass over the moments of a schedule until it is resumed."""
+    """Pause a schedule: its times are skipped until it is resumed."""
     name = call.path["schedule"]
     async with call.transaction("schedule") as tx:
         by, reason = actor(call), call.body.reason
-        shown = await verbs.pause_schedule(tx, call.caller.tenant, name, by=by, reason=reason)
+        schedule = await verbs.pause_schedule(tx, call.caller.tenant, name, by=by, reason=reason)
         await call.audit(tx, "pause schedule", name, reason=reason)
-    return reply(shown)
+    return reply(schedule)
 
 
 @schedules.post(
@@ -212,16 +212,16 @@ async def pause_schedule(call: Call) -> Response:
     response_model=model.ShownSchedule,
 )
 async def resume_schedule(call: Call) -> Response:
-    """Run a paused schedule again, from now on.
+    """Resume a paused schedule.
 
-    One that was removed from its workflow file needs `detach`: the file no longer changes it then.
+    A schedule that was removed from its workflow file needs `detach`: afterwards the file no longer changes it.
     """
     name, detach = call.path["schedule"], call.body.detach
     async with call.transaction("schedule") as tx:
-        shown = await verbs.resume_schedule(tx, call.caller.tenant, name, detach=detach)
-        facts = {"detach": True} if detach else {}
-        await call.audit(tx, "resume schedule", name, **facts)
-    return reply(shown)
+        schedule = await verbs.resume_schedule(tx, call.caller.tenant, name, detach=detach)
+        data = {"detach": True} if detach else {}
+        await call.audit(tx, "resume schedule", name, **data)
+    return reply(schedule)
 
 
 @schedules.post(
@@ -229,54 +229,54 @@ async def resume_schedule(call: Call) -> Response:
     "operator",
     body=Body,
     is_body_optional=True,
-    responses={202: "the job that was submitted"},
+    responses={202: "the submitted job"},
     response_model={202: model.ScheduleRun},
 )
 async def run_schedule(call: Call) -> Response:
-    """Submit a job of a schedule now, besides its calendar."""
+    """Submit a job of a schedule now, in addition to its times."""
     name = call.path["schedule"]
     async with call.transaction("schedule") as tx:
-        done = await verbs.run_schedule(tx, call.context.engine_context, call.caller.tenant, name)
-        await call.audit(tx, "run schedule", name, job_id=done["job_id"])
-    return reply(done, 202, {"Location": f"/api/v1/jobs/{done['job_id']}"})
+        run = await verbs.run_schedule(tx, call.context.engine_context, call.caller.tenant, name)
+        await call.audit(tx, "run schedule", name, job_id=run["job_id"])
+    return reply(run, 202, {"Location": f"/api/v1/jobs/{run['job_id']}"})
 
 
 @schedules.post(
     "/schedules/{schedule}/backfill",
     "operator",
-    body=Range,
-    responses={200: "what was submitted, or would be"},
+    body=BackfillBody,
+    responses={200: "the submitted jobs, or a preview"},
     response_model=model.Backfill,
 )
 async def backfill(call: Call) -> Response:
-    """Submit a job for each moment of a range of time that has led to none."""
-    name, given = call.path["schedule"], call.body
+    """Submit a job for each time of a range that has none."""
+    name, body = call.path["schedule"], call.body
     async with call.transaction("schedule") as tx:
         engine_context, tenant = call.context.engine_context, call.caller.tenant
-        done = await verbs.backfill(
-            tx, engine_context, tenant, name, given.first, given.until, is_preview=given.preview
+        result = await verbs.backfill(
+            tx, engine_context, tenant, name, body.first, body.until, is_preview=body.preview
         )
-        if not given.preview:
-            told = {"first": given.first, "until": given.until, "submitted": done["submitted"]}
-            await call.audit(tx, "backfill", name, **told)
-    return reply(done)
+        if not body.preview:
+            data = {"first": body.first, "until": body.until, "submitted": result["submitted"]}
+            await call.audit(tx, "backfill", name, **data)
+    return reply(result)
 
 
 @schedules.get(
     "/schedules/{schedule}/firings",
     "viewer",
     query=FiringList,
-    responses={200: "a page of them, the latest first"},
+    responses={200: "a page of firings, the latest first"},
     response_model=model.FiringPage,
 )
 async def list_firings(call: Call) -> Response:
-    """List what became of the moments of a schedule."""
-    name, asked, tenant = call.path["schedule"], call.query, call.caller.tenant
+    """List the firings of a schedule."""
+    name, query, tenant = call.path["schedule"], call.query, call.caller.tenant
     bound = (tenant, "firings", name)
-    before = None if asked.cursor is None else call.context.cursors.read(asked.cursor, *bound)
+    before = None if query.cursor is None else call.context.cursors.read(query.cursor, *bound)
     async with call.transaction("show") as tx:
         moment = None if before is None else datetime.fromisoformat(before)
-        found = await verbs.list_firings(tx, tenant, name, moment, asked.limit)
-    is_last = len(found) < asked.limit
-    cursor = None if is_last else call.context.cursors.make(found[-1]["due_at"].isoformat(), *bound)
-    return reply({"name": name, "firings": found, "next_cursor": cursor})
+        firings = await verbs.list_firings(tx, tenant, name, moment, query.limit)
+    is_last = len(firings) < query.limit
+    cursor = None if is_last else call.context.cursors.make(firings[-1]["due_at"].isoformat(), *bound)
+    return reply({"name": name, "firings": firings, "next_cursor": cursor})

@@ -1,7 +1,7 @@
-"""The protocol of workers: claim, heartbeat, progress, checkpoint, result; enough to work in any language.
+"""The worker protocol: claim, heartbeat, progress, checkpoint, result; for workers in any language.
 
-A task id is opaque to its worker; it names the task and its job. The fence that came with it is sent with
-everything that is said of the task: whoever lost it meanwhile is told 409.
+A task id is opaque to its worker; it contains the ids of the task and its job. A worker sends the fence of the
+task with every report: a worker that has lost the task gets 409.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from cograil.store.http_worker_queries import HeldTask
 from cograil.verbs import http_workers
 
 workers = Router("workers")
-WORKING: tuple[Role, ...] = ("worker", "admin")  # while there are no keys, anybody is an admin
+WORKING: tuple[Role, ...] = ("worker", "admin")  # while no key exists, every local caller is an admin
 RESULT_BODY = 5 * 1024 * 1024
 
 Name = Annotated[str, Field(min_length=1, max_length=64)]
 HandlerName = Annotated[str, Field(min_length=1, max_length=200)]
 TaskId = Annotated[str, Field(min_length=1, max_length=128)]
 Fence = Annotated[int, Field(ge=1, le=2**31 - 1)]
-Usage = Annotated[float, Field(strict=False, ge=0, allow_inf_nan=False)]  # in MB; taken, and not kept
+Usage = Annotated[float, Field(strict=False, ge=0, allow_inf_nan=False)]  # in MB; accepted and ignored
 
 
 class Claim(Body):
-    """What a worker can take."""
+    """The tasks that a worker can run."""
 
     worker_id: Name
     queues: Annotated[list[Name], Field(max_length=100)] | None = None
@@ -56,13 +56,13 @@ class Claim(Body):
 
 
 class HeartbeatBody(Body):
-    """Still at it."""
+    """The heartbeat of an attempt."""
 
     fence: Fence | None = None
 
 
-class OfTask(Body):
-    """Which attempt is spoken of. Its task id names it alone; the fence is checked where it is sent."""
+class TaskReport(Body):
+    """The attempt of a report. The task id identifies it; the fence is checked if it is sent."""
 
     task_id: TaskId
     fence: Fence | None = None
@@ -71,8 +71,8 @@ class OfTask(Body):
     worker_id: Name | None = None
 
 
-class TaskResult(OfTask):
-    """How it goes, or how it ended."""
+class TaskResult(TaskReport):
+    """The state or the result of an attempt."""
 
     status: Literal["received", "running", "completed", "failed"]
     output: dict[str, Json] | None = None
@@ -88,8 +88,8 @@ class TaskResult(OfTask):
     progress_message: Annotated[str, Field(max_length=256)] | None = None
 
 
-class TaskProgress(OfTask):
-    """How far it is."""
+class TaskProgress(TaskReport):
+    """The progress of an attempt."""
 
     progress_current: Annotated[float, Field(strict=False, allow_inf_nan=False)] | None = None
     progress_total: Annotated[float, Field(strict=False, allow_inf_nan=False)] | None = None
@@ -99,8 +99,8 @@ class TaskProgress(OfTask):
     disk_usage_mb: Usage | None = None
 
 
-class Checkpoint(OfTask):
-    """What the next attempt gets back."""
+class Checkpoint(TaskReport):
+    """A checkpoint: the state that the next attempt gets."""
 
     phase_name: Annotated[str, Field(max_length=64)] = ""
     phase_index: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
@@ -116,65 +116,69 @@ class Checkpoint(OfTask):
     is_final: bool = False
 
 
-class Place(NamedTuple):
-    """What a task id names."""
+class TaskAddress(NamedTuple):
+    """The task and the job of a task id."""
 
     task_id: int
     job_id: str
 
 
 def id_of(item: WorkItem) -> str:
-    """The task id that a worker is given."""
+    """Return the task id for a worker."""
     return task_name(item.task_id, item.job_id)
 
 
-def place_of(text: str) -> Place:
-    """What a task id names. Raises StaleAttempt for one that was never given out."""
-    place = _read_place(text)
-    if place is None:
+def parse_task_id(text: str) -> TaskAddress:
+    """Parse a task id. Raises StaleAttempt for an invalid one."""
+    address = _parse_task_id(text)
+    if address is None:
         raise StaleAttempt(text[:80])
-    return place
+    return address
 
 
-def _read_place(text: str) -> Place | None:
+def _parse_task_id(text: str) -> TaskAddress | None:
     number, _, job_id = text.partition(".")
     is_ours = number.isascii() and number.isdecimal() and len(number) < 19 and is_id(job_id)
-    return Place(int(number), job_id) if is_ours else None
+    return TaskAddress(int(number), job_id) if is_ours else None
 
 
 @workers.post(
     "/tasks/claim",
     *WORKING,
     body=Claim,
-    responses={200: "the tasks that are this worker's now"},
+    responses={200: "the claimed tasks"},
     response_model=job_schemas.Tasks,
 )
 async def claim(call: Call) -> Response:
     """Claim tasks, waiting for some if there are none."""
-    asked: Claim = call.body
-    until = time.monotonic() + asked.wait_seconds
+    body: Claim = call.body
+    until = time.monotonic() + body.wait_seconds
     leaving = asyncio.create_task(wait_for_disconnect(call.receive))
     try:
         while not (items := await _claimed(call)):
-            left = until - time.monotonic()
-            if left <= 0 or not await call.context.job_end_listener.wait_for_tasks(left) or leaving.done():
-                break  # for who has gone nothing is claimed: nobody would do it until its lease ends
+            remaining = until - time.monotonic()
+            if (
+                remaining <= 0
+                or not await call.context.job_end_listener.wait_for_tasks(remaining)
+                or leaving.done()
+            ):
+                break  # a client that disconnected must not claim a task: it would wait until its lease ends
     finally:
         leaving.cancel()
     return reply({"tasks": [_view(item, call.context.settings.lease.seconds) for item in items]})
 
 
 async def _claimed(call: Call) -> list[WorkItem]:
-    asked: Claim = call.body
+    body: Claim = call.body
     async with call.transaction("claim") as tx:
         return await http_workers.claim(
             tx,
             call.caller.tenant,
-            asked.worker_id,
-            most=asked.max,
+            body.worker_id,
+            most=body.max,
             lease_seconds=call.context.settings.lease.seconds,
-            queues=asked.queues,
-            handlers=asked.handlers,
+            queues=body.queues,
+            handlers=body.handlers,
         )
 
 
@@ -201,16 +205,16 @@ def _view(item: WorkItem, lease_seconds: float) -> dict[str, Json]:
     "/tasks/{task_id}/pulse",
     *WORKING,
     body=HeartbeatBody,
-    responses={200: "whether its job was cancelled", 409: "it is not this worker's any more"},
+    responses={200: "whether the job was cancelled", 409: "the worker no longer owns the task"},
     response_model=job_schemas.Heartbeat,
 )
 async def heartbeat(call: Call) -> Response:
-    """Keep a task: without a heartbeat it goes to another worker when the lease ends."""
-    place = place_of(call.path["task_id"])
+    """Extend the lease of a task: without a heartbeat it goes to another worker when the lease ends."""
+    address = parse_task_id(call.path["task_id"])
     lease = call.context.settings.lease.seconds
     async with call.transaction("heartbeat") as tx:
         is_kept = await http_workers.heartbeat(
-            tx, call.caller.tenant, place.job_id, place.task_id, call.body.fence, lease
+            tx, call.caller.tenant, address.job_id, address.task_id, call.body.fence, lease
         )
     return reply({"cancelled": not is_kept, "lease_seconds": lease})
 
@@ -220,54 +224,54 @@ async def heartbeat(call: Call) -> Response:
     *WORKING,
     body=TaskResult,
     max_body=RESULT_BODY,
-    responses={202: "it counts", 200: "it was reported before, and counts", 409: "it came too late"},
+    responses={202: "accepted", 200: "it was accepted before", 409: "too late"},
     response_model=job_schemas.Accepted,
 )
 async def take_result(call: Call) -> Response:
-    """Take the result of an attempt. A caller that did not get the answer sends the same again."""
-    given: TaskResult = call.body
-    outcome = _outcome(call, given)
+    """Accept the result of an attempt. A worker that got no response repeats the request."""
+    body: TaskResult = call.body
+    outcome = _outcome(call, body)
     if outcome is not None:
-        await call.context.progress_throttle.finish(_attempt(call, given))  # its last word on how far it was
-    accepted = {"status": "accepted", "task_id": given.task_id}
+        await call.context.progress_throttle.finish(_attempt(call, body))  # write its last progress first
+    accepted = {"status": "accepted", "task_id": body.task_id}
     try:
         async with call.transaction("report") as tx:
-            held = await _held(call, tx, given)
+            task = await _held_task(call, tx, body)
             if outcome is not None:
-                await http_workers.report(tx, held, outcome)
+                await http_workers.report(tx, task, outcome)
     except (StaleAttempt, AlreadyTerminal) as error:
-        if not await _was_said(call, given, outcome, is_late=isinstance(error, StaleAttempt)):
+        if not await _was_reported(call, body, outcome, is_late=isinstance(error, StaleAttempt)):
             raise
         return reply(accepted, 200)
     return reply(accepted, 202)
 
 
-async def _was_said(
-    call: Call, given: TaskResult, outcome: Completed | Failed | None, *, is_late: bool
+async def _was_reported(
+    call: Call, body: TaskResult, outcome: Completed | Failed | None, *, is_late: bool
 ) -> bool:
-    """Whether the same was reported before. If not, the job is told of what came too late."""
-    place = _read_place(given.task_id)
-    if place is None:
+    """Return whether the same was reported before. If not, the job records the late report."""
+    address = _parse_task_id(body.task_id)
+    if address is None:
         return False
-    attempt = (call.caller.tenant, place.job_id, place.task_id, given.fence)
+    attempt = (call.caller.tenant, address.job_id, address.task_id, body.fence)
     async with call.transaction("report") as tx:
-        if outcome is not None and await http_workers.is_repeated(tx, *attempt, outcome, given.worker_id):
+        if outcome is not None and await http_workers.is_repeated(tx, *attempt, outcome, body.worker_id):
             return True
         if is_late:
             await http_workers.note_late(tx, *attempt)
     return False
 
 
-def _outcome(call: Call, given: TaskResult) -> Completed | Failed | None:
-    if given.status == "completed":
-        most = call.context.settings.limits.output_bytes
-        return Completed(strict_json.write(given.output or {}, max_bytes=most))
-    if given.status == "failed":
+def _outcome(call: Call, body: TaskResult) -> Completed | Failed | None:
+    if body.status == "completed":
+        max_bytes = call.context.settings.limits.output_bytes
+        return Completed(strict_json.write(body.output or {}, max_bytes=max_bytes))
+    if body.status == "failed":
         code, message = (
-            given.error_code or "handler_error",
-            given.error_message or "the worker says it failed",
+            body.error_code or "handler_error",
+            body.error_message or "the worker reported a failure",
         )
-        return Failed(code, message, given.retryable)
+        return Failed(code, message, body.retryable)
     return None
 
 
@@ -275,41 +279,41 @@ def _outcome(call: Call, given: TaskResult) -> Completed | Failed | None:
     "/callbacks/task-progress",
     *WORKING,
     body=TaskProgress,
-    responses={202: "noted", 409: "too late"},
+    responses={202: "accepted", 409: "too late"},
     response_model=job_schemas.Accepted,
 )
 async def take_progress(call: Call) -> Response:
-    """Take how far an attempt is."""
-    given: TaskProgress = call.body
-    if call.context.progress_throttle.try_now(_attempt(call, given)):
-        await _save_progress(call, given)
+    """Accept the progress of an attempt."""
+    body: TaskProgress = call.body
+    if call.context.progress_throttle.try_now(_attempt(call, body)):
+        await _save_progress(call, body)
     else:
-        call.context.progress_throttle.defer(_attempt(call, given), partial(_save_progress, call, given))
-    return reply({"status": "accepted", "task_id": given.task_id}, 202)
+        call.context.progress_throttle.defer(_attempt(call, body), partial(_save_progress, call, body))
+    return reply({"status": "accepted", "task_id": body.task_id}, 202)
 
 
-def _attempt(call: Call, given: OfTask) -> str:
-    """The name of an attempt, whoever speaks of it: nobody else's word takes the place of its worker's."""
-    return f"{call.caller.tenant} {given.task_id} {given.fence}"
+def _attempt(call: Call, body: TaskReport) -> str:
+    """Return the throttle key of an attempt: reports with another fence must not replace those of its worker."""
+    return f"{call.caller.tenant} {body.task_id} {body.fence}"
 
 
-async def _save_progress(call: Call, given: TaskProgress, age: float = 0.0) -> None:
-    """Write it down, as of so many seconds ago. Raises what `_held` raises."""
+async def _save_progress(call: Call, body: TaskProgress, age: float = 0.0) -> None:
+    """Write the progress as of `age` seconds ago. Raises what `_held_task` raises."""
     async with call.transaction("progress") as tx:
-        held = await _held(call, tx, given)
-        await store.save_progress(tx, held.worker, [_note(held, given, age)])
+        task = await _held_task(call, tx, body)
+        await store.save_progress(tx, task.worker, [_progress_row(task, body, age)])
 
 
-def _note(held: HeldTask, given: TaskProgress, age: float) -> dict[str, Json]:
-    current, total = given.progress_current, given.progress_total
-    if current is None and given.progress_percent is not None:
-        current, total = given.progress_percent, 100.0
+def _progress_row(task: HeldTask, body: TaskProgress, age: float) -> dict[str, Json]:
+    current, total = body.progress_current, body.progress_total
+    if current is None and body.progress_percent is not None:
+        current, total = body.progress_percent, 100.0
     return {
-        "id": held.item.task_id,
-        "fence": held.item.fence,
+        "id": task.item.task_id,
+        "fence": task.item.fence,
         "current": current,
         "total": total,
-        "message": given.progress_message,
+        "message": body.progress_message,
         "age": age,
     }
 
@@ -319,39 +323,39 @@ def _note(held: HeldTask, given: TaskProgress, age: float) -> dict[str, Json]:
     *WORKING,
     body=Checkpoint,
     max_body=2 * 1024 * 1024,
-    responses={202: "kept for the next attempt", 409: "too late, or there is one of a later phase"},
+    responses={202: "stored for the next attempt", 409: "too late, or a later phase has a checkpoint"},
     response_model=job_schemas.AcceptedCheckpoint,
 )
 async def take_checkpoint(call: Call) -> Response:
-    """Keep a checkpoint: the next attempt gets its state back. Phases do not go back."""
-    given: Checkpoint = call.body
-    most = call.context.settings.limits.checkpoint_bytes
-    data = strict_json.write(given.state_data, max_bytes=most)
+    """Store a checkpoint: the next attempt gets its state. A phase cannot be lower than the stored one."""
+    body: Checkpoint = call.body
+    max_bytes = call.context.settings.limits.checkpoint_bytes
+    data = strict_json.write(body.state_data, max_bytes=max_bytes)
     async with call.transaction("checkpoint") as tx:
-        held = await _held(call, tx, given)
-        phase = f"{given.phase_index}/{given.total_phases} {given.phase_name}".strip()
-        by = (held.worker, held.worker_name, held.item)
-        if not await store.save_checkpoint(tx, *by, phase, data, given.phase_index):
-            raise StaleAttempt(given.task_id)
-    checkpoint_id = f"{held.item.job_id}/{held.item.node_id}/{given.phase_index}"
+        task = await _held_task(call, tx, body)
+        phase = f"{body.phase_index}/{body.total_phases} {body.phase_name}".strip()
+        by = (task.worker, task.worker_name, task.item)
+        if not await store.save_checkpoint(tx, *by, phase, data, body.phase_index):
+            raise StaleAttempt(body.task_id)
+    checkpoint_id = f"{task.item.job_id}/{task.item.node_id}/{body.phase_index}"
     return reply({"status": "accepted", "checkpoint_id": checkpoint_id}, 202)
 
 
-async def _held(call: Call, tx: Transaction, given: OfTask) -> HeldTask:
-    """The attempt that is spoken of. Raises what `remote.held_task` raises, and Refusal for a mix-up."""
-    place = place_of(given.task_id)
+async def _held_task(call: Call, tx: Transaction, body: TaskReport) -> HeldTask:
+    """Return the attempt of a report. Raises what `http_workers.held_task` raises, and Refusal for a wrong id."""
+    address = parse_task_id(body.task_id)
     lease = call.context.settings.lease.seconds
-    held = await http_workers.held_task(
-        tx, call.caller.tenant, place.job_id, place.task_id, given.fence, lease
+    task = await http_workers.held_task(
+        tx, call.caller.tenant, address.job_id, address.task_id, body.fence, lease
     )
-    if given.worker_id not in (None, held.worker_name):
-        raise StaleAttempt(given.task_id)  # another worker's
-    for name, said, known in _said(given, held):
-        if said is not None and said != known:
+    if body.worker_id not in (None, task.worker_name):
+        raise StaleAttempt(body.task_id)  # the task of another worker
+    for name, claimed, actual in _claimed_ids(body, task):
+        if claimed is not None and claimed != actual:
             raise Refusal(422, "not_this_task", f"{name} is not that of the task", f"/{name}")
-    return held
+    return task
 
 
-def _said(given: OfTask, held: HeldTask) -> Iterable[tuple[str, str | None, str]]:
-    yield "job_id", given.job_id, held.item.job_id
-    yield "node_id", given.node_id, held.item.node_id
+def _claimed_ids(body: TaskReport, task: HeldTask) -> Iterable[tuple[str, str | None, str]]:
+    yield "job_id", body.job_id, task.item.job_id
+    yield "node_id", body.node_id, task.item.node_id

@@ -24,14 +24,14 @@ workflows = Router("workflows")
 MAX_SOURCE = 256 * 1024
 
 
-class Source(Body):
-    """The text of a workflow file."""
+class WorkflowSource(Body):
+    """The source of a workflow file."""
 
     source: Annotated[str, Field(min_length=1, max_length=MAX_SOURCE)]
 
 
 class Version(Query):
-    """Which version; the newest when none is named."""
+    """A version; the newest by default."""
 
     version: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
 
@@ -39,11 +39,11 @@ class Version(Query):
 @workflows.post(
     "/workflows",
     "operator",
-    body=Source,
+    body=WorkflowSource,
     responses={
         201: "published",
-        200: "it was published before",
-        409: "other content has this version, or a schedule its name",
+        200: "the same version was published before",
+        409: "the version has other content, or a schedule name is in use",
     },
     response_model=job_schemas.Published,
 )
@@ -51,27 +51,27 @@ async def publish_workflow(call: Call) -> Response:
     """Publish a version of a workflow, and the schedules of its file."""
     workflow = await asyncio.to_thread(read_workflow, call.body.source)
     async with call.transaction("publish") as tx:
-        done = await publish(tx, workflow, call.body.source, call.caller.tenant)
+        publication = await publish(tx, workflow, call.body.source, call.caller.tenant)
         engine_context, tenant = call.context.engine_context, call.caller.tenant
         changes = await sync_schedules(tx, engine_context, workflow, tenant, by=actor(call))
         target = f"{workflow.workflow_id} {workflow.version}"
-        if done.is_new:
+        if publication.is_new:
             await call.audit(tx, "publish", target)
-        for one in changes:
-            await call.audit(tx, f"{one.verb} schedule", one.name, workflow_id=workflow.workflow_id)
+        for change in changes:
+            await call.audit(tx, f"{change.verb} schedule", change.name, workflow_id=workflow.workflow_id)
     answer = {
         "workflow_id": workflow.workflow_id,
         "version": workflow.version,
-        "is_new": done.is_new,
-        "schedules": [one._asdict() for one in changes],
+        "is_new": publication.is_new,
+        "schedules": [change._asdict() for change in changes],
     }
-    return reply(answer, 201 if done.is_new else 200)
+    return reply(answer, 201 if publication.is_new else 200)
 
 
 @workflows.get(
     "/workflows",
     "viewer",
-    responses={200: "the newest version of each"},
+    responses={200: "the newest version of each workflow"},
     response_model=job_schemas.WorkflowList,
 )
 async def list_workflows(call: Call) -> Response:
@@ -90,12 +90,12 @@ async def list_workflows(call: Call) -> Response:
 async def show_workflow(call: Call) -> Response:
     """Show a version of a workflow."""
     async with call.transaction("show") as tx:
-        found = await store.show_workflow(
+        workflow = await store.show_workflow(
             tx, call.caller.tenant, call.path["workflow_id"], call.query.version
         )
-    if found is None:
+    if workflow is None:
         raise WorkflowNotFound(call.path["workflow_id"][:64], call.query.version)
-    return reply(found)
+    return reply(workflow)
 
 
 @workflows.get(
@@ -107,10 +107,10 @@ async def show_workflow(call: Call) -> Response:
 async def list_versions(call: Call) -> Response:
     """List the versions of a workflow."""
     async with call.transaction("show") as tx:
-        found = await store.list_versions(tx, call.caller.tenant, call.path["workflow_id"])
-    if not found:
+        versions = await store.list_versions(tx, call.caller.tenant, call.path["workflow_id"])
+    if not versions:
         raise WorkflowNotFound(call.path["workflow_id"][:64])
-    return reply({"versions": found})
+    return reply({"versions": versions})
 
 
 @workflows.post(
@@ -119,10 +119,10 @@ async def list_versions(call: Call) -> Response:
     body=ReasonBody,
     is_body_optional=True,
     response_model=job_schemas.PausedWorkflow,
-    responses={200: "paused", 409: "it is paused already"},
+    responses={200: "paused", 409: "it is already paused"},
 )
 async def pause_workflow(call: Call) -> Response:
-    """Pause a workflow: none of its jobs begins anything new."""
+    """Pause a workflow: its jobs start no new nodes."""
     name, tenant = call.path["workflow_id"], call.caller.tenant
     async with call.transaction("pause") as tx:
         await pause.pause_workflow(tx, name, by=actor(call), reason=call.body.reason, tenant=tenant)
@@ -136,10 +136,10 @@ async def pause_workflow(call: Call) -> Response:
     body=Body,
     is_body_optional=True,
     response_model=job_schemas.PausedWorkflow,
-    responses={200: "it goes on", 409: "it is not paused"},
+    responses={200: "resumed", 409: "it is not paused"},
 )
 async def resume_workflow(call: Call) -> Response:
-    """Let a paused workflow go on."""
+    """Resume a paused workflow."""
     name, tenant = call.path["workflow_id"], call.caller.tenant
     async with call.transaction("resume") as tx:
         await pause.resume_workflow(tx, name, tenant=tenant)

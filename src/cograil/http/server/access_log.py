@@ -1,4 +1,4 @@
-"""One log line for each request that was answered, for those who want it (COGRAIL_SERVER__ACCESS_LOG)."""
+"""The access log: one line for each request, if COGRAIL_SERVER__ACCESS_LOG is on."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ log = structlog.get_logger("access")
 
 
 def log_requests(app: ASGIApp, settings: Settings) -> ASGIApp:
-    """This application; each of its answers is logged when it ends, if the settings say so.
+    """Return this application with an access log, if the settings enable it.
 
-    The query is left out: cursors and keys of callers may be in it.
+    The query string is not logged: it may contain cursors and keys.
     """
     if not settings.server.access_log:
         return app
@@ -27,7 +27,7 @@ def log_requests(app: ASGIApp, settings: Settings) -> ASGIApp:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        begun, status, size = time.perf_counter(), 0, 0
+        started_at, status, size = time.perf_counter(), 0, 0
 
         async def count(message: Message) -> None:
             nonlocal status, size
@@ -46,7 +46,7 @@ def log_requests(app: ASGIApp, settings: Settings) -> ASGIApp:
                 path=scope["path"],
                 status=status or None,
                 bytes=size,
-                ms=round((time.perf_counter() - begun) * 1000, 1),
+                ms=round((time.perf_counter() - started_at) * 1000, 1),
                 client=client_address(scope, Headers(scope=scope), proxies),
             )
 

@@ -1,8 +1,8 @@
-"""Closing a connection so that its caller hears the answer.
+"""Lingering close: lets a client read the response before the connection ends.
 
-A request may be refused while its body is still on the way. Closing the socket then makes the kernel answer
-the rest with a reset, and the caller loses the answer that was sent before. So our side is closed first,
-and a bounded part of the rest is read and thrown away.
+A request may be rejected while its body is still being sent. If the socket is closed then, the kernel answers
+the rest with a reset, and the client loses the response. So only our side is closed first, and a bounded
+part of the rest is read and discarded.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ MAX_DRAINED_BYTES = 4 * 1024 * 1024
 
 
 class LingeringTransport:
-    """A transport whose `close` waits for the rest of a request, if `has_rest` says that one may come."""
+    """A transport whose `close` waits for the rest of a request, if `has_rest` is true."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
-        self._left = MAX_DRAINED_BYTES
+        self._remaining_bytes = MAX_DRAINED_BYTES
         self._timer: asyncio.TimerHandle | None = None
         self.has_rest = False
 
@@ -29,14 +29,14 @@ class LingeringTransport:
 
     @property
     def is_lingering(self) -> bool:
-        """Whether the answer was sent, and what comes now is thrown away."""
+        """Whether the response was sent, and further input is discarded."""
         return self._timer is not None
 
     def is_closing(self) -> bool:
         return self.is_lingering or self._transport.is_closing()
 
     def close(self) -> None:
-        """At once, or when the caller has seen the end of the answer and stops sending."""
+        """Close now, or when the client has read the response and stops sending."""
         if self.is_closing():
             return
         if not self.has_rest or not self._transport.can_write_eof():
@@ -47,12 +47,12 @@ class LingeringTransport:
         self._transport.resume_reading()
 
     def drain(self, data: bytes) -> None:
-        """Throw this away; too much of it ends the connection."""
-        self._left -= len(data)
-        if self._left < 0:
+        """Discard this input. More than MAX_DRAINED_BYTES abort the connection."""
+        self._remaining_bytes -= len(data)
+        if self._remaining_bytes < 0:
             self._transport.abort()
 
     def stop(self) -> None:
-        """The connection is lost."""
+        """Stop the timer: the connection is lost."""
         if self._timer is not None:
             self._timer.cancel()

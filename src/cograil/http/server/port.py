@@ -18,12 +18,14 @@ from cograil.http.server.lingering_close import LINGER_SECONDS
 from cograil.http.server.problem_details import ErrorRenderer
 from cograil.http.streams.websocket import WebSocketProtocol
 
-SHUTDOWN_SECONDS = 2.0  # for requests that are still coming in; without a bound a slow client holds us
-CUT_SECONDS = 0.1  # from the end of the connection until its request has noticed
+SHUTDOWN_SECONDS = (
+    2.0  # for requests that are still being received; a slow client must not block the shutdown
+)
+CUT_SECONDS = 0.1  # from the end of a connection until its request notices it
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """This port, ours. Raises Conflict when somebody else has it, UsageError when it cannot be had at all."""
+    """Bind this port. Raises Conflict when it is in use, UsageError when it cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=1024)
@@ -34,57 +36,56 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Signals are for the process, not for its server. Its end is quiet, whatever callers do."""
+    """A server that leaves signals to the process and stops within a bounded time."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take nothing more, answer what came in, and leave behind whoever is not done in time."""
-        cutting = asyncio.create_task(self._cut())
+        """Accept no more connections, finish the open requests, and cut those that exceed the grace period."""
+        cut = asyncio.create_task(self._cut())
         try:
             await super().shutdown(sockets)
         finally:
-            cutting.cancel()
+            cut.cancel()
 
     async def _cut(self) -> None:
-        """After the grace: who takes none of its answer is dropped, who has none yet is told by the door."""
+        """After the grace period, abort connections that read no response; the others get a 503 first."""
         await asyncio.sleep(SHUTDOWN_SECONDS)
         for connection in list(self.server_state.connections):
-            if not _can_be_told(connection):
+            if not _awaits_response(connection):
                 connection.transport.abort()
         await asyncio.sleep(CUT_SECONDS)
         for task in list(self.server_state.tasks):
             task.cancel()
 
 
-def _can_be_told(connection: object) -> bool:
-    """Whether it waits for an answer of which nothing was said yet. A WebSocket does not."""
+def _awaits_response(connection: object) -> bool:
+    """Return whether a request has no response yet. A WebSocket never has."""
     request = getattr(connection, "cycle", None)
     return request is not None and not request.response_started
 
 
-def _protocol(told: ErrorRenderer) -> type[asyncio.Protocol] | Literal["auto"]:
-    """How bytes become requests; where there is no httptools uvicorn knows another way."""
+def _protocol(render_error: ErrorRenderer) -> type[asyncio.Protocol] | Literal["auto"]:
+    """Return the protocol class; without httptools, uvicorn chooses its own."""
     try:
         from cograil.http.server.uvicorn_protocol import Protocol  # noqa: PLC0415
     except ModuleNotFoundError:
         return "auto"
-    return type("Protocol", (Protocol,), {"told": staticmethod(told)})
+    return type("Protocol", (Protocol,), {"render_error": staticmethod(render_error)})
 
 
 @contextlib.asynccontextmanager
 async def serving(
     app: ASGIApp,
-    listening: socket.socket,
-    ending: Callable[[], None] | None = None,
-    told: ErrorRenderer = problem_details.answer,
+    listener: socket.socket,
+    on_end: Callable[[], None] | None = None,
+    render_error: ErrorRenderer = problem_details.answer,
 ) -> AsyncIterator[None]:
-    """Answer on this socket during the block; it is closed afterwards.
+    """Serve on this socket during the block; it is closed afterwards.
 
-    `ending` is called first, for answers that would go on for as long as somebody listens. `told` is how
-    it is said that something is no request at all.
+    `on_end` is called first, to end streams. `render_error` makes the response to an unreadable request.
     """
     config = uvicorn.Config(
         app,
@@ -92,18 +93,18 @@ async def serving(
         access_log=False,
         log_config=None,
         server_header=False,
-        http=_protocol(told),
+        http=_protocol(render_error),
         ws=WebSocketProtocol,
-        proxy_headers=False,  # whom to believe is decided by the door
-        # Ours comes first: uvicorn's is loud.
+        proxy_headers=False,  # the dispatcher decides which proxies to trust
+        # Longer than our own: uvicorn logs an error when this one expires.
         timeout_graceful_shutdown=round(SHUTDOWN_SECONDS + LINGER_SECONDS) + 2,
     )
     server = _Server(config)
-    task = asyncio.create_task(server.serve(sockets=[listening]))
+    task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield
     finally:
-        if ending is not None:
-            ending()
+        if on_end is not None:
+            on_end()
         server.should_exit = True
         await task

@@ -1,7 +1,7 @@
-"""One shape for all that goes wrong: `application/problem+json` with a stable code and a JSON pointer.
+"""The error format of the API: `application/problem+json` with a stable code and a JSON pointer.
 
-Unreadable is 400, readable but wrong 422, too large 413, never 500 for what a caller sent. A detail echoes
-at most a hundred characters of what was given, without control characters.
+Unreadable input is 400, readable but invalid input 422, too large input 413; bad input is never 500. A detail
+echoes at most a hundred characters of the input, without control characters.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_LISTED = 50
 
 @dataclass
 class Refusal(Exception):
-    """A request that is answered with a problem."""
+    """The error response to a request: status, code, detail and pointer."""
 
     status: int
     code: str
@@ -41,7 +41,7 @@ ErrorRenderer = Callable[[Refusal, str], Response]  # a refusal, and the id of t
 
 
 def refusal_of(error: CograilError) -> Refusal:
-    """What a caller is told of an error that people can mend."""
+    """Return the error response for an error of the engine."""
     if isinstance(error, Problems):
         first = error.problems[0]
         return Refusal(
@@ -50,23 +50,23 @@ def refusal_of(error: CograilError) -> Refusal:
     pointer = error.pointer if isinstance(error, InvalidJson) else ""
     wait = 1.0 if error.status == 503 else error.wait_seconds
     later = {} if wait is None else {"Retry-After": str(math.ceil(wait))}
-    return Refusal(error.status, _door_code(error), plain(str(error)), pointer, headers=later)
+    return Refusal(error.status, _public_code(error), plain(str(error)), pointer, headers=later)
 
 
-def _door_code(error: CograilError) -> str:
-    """What is not there is called the same whatever it would be; only a workflow is called by its name."""
+def _public_code(error: CograilError) -> str:
+    """Return `not_found` for every missing object except a workflow, which has its own code."""
     is_missing = isinstance(error, NotFound) and not isinstance(error, WorkflowNotFound)
     return NotFound.code if is_missing else error.code
 
 
 def _code_of(error: Problems) -> str:
-    """One problem is called by its own name, several by what they have in common."""
+    """Return the code that all problems share, else the code of the error."""
     codes = {problem.code for problem in error.problems}
     return codes.pop() if len(codes) == 1 else error.code
 
 
 def answer(refusal: Refusal, request_id: str) -> Response:
-    """The problem as a response."""
+    """Return the problem as a response."""
     body = {
         "type": TYPES + refusal.code,
         "title": HTTPStatus(refusal.status).phrase,
@@ -82,20 +82,20 @@ def answer(refusal: Refusal, request_id: str) -> Response:
 
 
 def listed(problems: Iterable[Problem]) -> list[dict[str, object]]:
-    listed = []
+    entries = []
     for problem in list(problems)[:MAX_LISTED]:
-        one: dict[str, object] = {
+        entry: dict[str, object] = {
             "code": problem.code,
             "detail": plain(problem.message),
             "pointer": problem.pointer,
         }
         if problem.line is not None:
-            one |= {"line": problem.line, "column": problem.column}
-        listed.append(one)
-    return listed
+            entry |= {"line": problem.line, "column": problem.column}
+        entries.append(entry)
+    return entries
 
 
-def plain(text: str, most: int = 1000) -> str:
-    """Text for a caller: bounded, and without characters that would do something to a terminal."""
-    cut = text if len(text) <= most else text[: most - 3] + "..."
-    return "".join([one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in cut])
+def plain(text: str, max_length: int = 1000) -> str:
+    """Return this text bounded and without control characters, which a terminal would interpret."""
+    bounded = text if len(text) <= max_length else text[: max_length - 3] + "..."
+    return "".join([char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in bounded])

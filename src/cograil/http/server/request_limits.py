@@ -1,4 +1,4 @@
-"""What a request may look like before anybody reads it: lengths, framing, the time it takes to come."""
+"""Limits of a request, checked before its body is parsed: lengths, framing, timeouts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from cograil.model.hop_count import HOP, MAX_HOPS
 
 MAX_URL = 8 * 1024
 MAX_HEADERS, MAX_HEADER_BYTES = 100, 64 * 1024
-HEAD_SECONDS = 10.0  # from the first byte of a request, or of a connection, until the head is whole
+HEAD_SECONDS = 10.0  # from the first byte of a request, or of a connection, to the end of the head
 BODY_SECONDS = 10.0
-WRITE_SECONDS = 30.0  # without taking anything of its answer, and a caller is dropped
+WRITE_SECONDS = 30.0  # a client that reads nothing for this long is dropped
 TENANT_HEADERS = ("x-tenant-id", "x-tenant", "x-cograil-tenant")
-CLOSE = {"Connection": "close"}  # what else is on this connection was not read, or cannot be trusted
+CLOSE = {"Connection": "close"}  # the rest of this connection was not read, or cannot be trusted
 
 
 def check_framing(scope: Scope) -> None:
-    """Raises Refusal for what two readers could read differently, and for what is too long."""
+    """Raise Refusal for a request that two parsers could read differently, and for one that is too long."""
     if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_URL:
         raise Refusal(414, "uri_too_long", f"a URL has at most {MAX_URL:,} bytes")
     headers: list[tuple[bytes, bytes]] = scope["headers"]
@@ -29,65 +29,69 @@ def check_framing(scope: Scope) -> None:
         raise Refusal(431, "headers_too_large", "too many headers, or too long ones", headers=CLOSE)
     names = [name for name, _ in headers]
     if names.count(b"host") != 1:
-        raise Refusal(400, "bad_host", "a request names its host once", headers=CLOSE)
+        raise Refusal(400, "bad_host", "a request has exactly one Host header", headers=CLOSE)
     if b"content-length" in names and (b"transfer-encoding" in names or names.count(b"content-length") > 1):
-        raise Refusal(400, "bad_framing", "the length of the body is told in two ways", headers=CLOSE)
+        raise Refusal(400, "bad_framing", "the length of the body is specified twice", headers=CLOSE)
 
 
 def check_expectations(headers: Headers) -> None:
-    """Raises Refusal for what we cannot do."""
+    """Raise Refusal for an expectation that the server does not support."""
     if headers.get("expect", "100-continue").lower() != "100-continue":
-        raise Refusal(417, "expectation_failed", "nothing but 100-continue may be expected")
+        raise Refusal(417, "expectation_failed", "the only supported Expect value is 100-continue")
 
 
 def check_tenant(headers: Headers) -> None:
-    """Raises Refusal for who names a tenant: it comes from the key, and from nowhere else."""
+    """Raise Refusal for a header that names a tenant: only the key decides the tenant."""
     for name in TENANT_HEADERS:
         if name in headers:
-            raise Refusal(422, "unknown_field", f"there is no header {name}: the tenant is that of the key")
+            raise Refusal(422, "unknown_field", f"unknown header {name}: the tenant is that of the key")
 
 
 def check_hops(headers: Headers) -> None:
-    """Raises Refusal for what went round between us and others too often."""
+    """Raise Refusal for a request that went around a loop of events too often."""
     text = headers.get(HOP)
     if text is None:
         return
     if not (text.isascii() and text.isdecimal() and len(text) < 3):
         raise Refusal(400, "bad_hop", f"{HOP} is a small number")
     if int(text) >= MAX_HOPS:
-        raise Refusal(508, "loop_detected", f"this comes from an event of ours, {MAX_HOPS} times over")
+        raise Refusal(
+            508, "loop_detected", f"event loop: this request was caused by {MAX_HOPS} events in a row"
+        )
 
 
 def check_accept(headers: Headers, *media_types: str) -> None:
-    """Raises Refusal when the caller takes none of these."""
+    """Raise Refusal when the client accepts none of these media types."""
     accept = headers.get("accept", "")
     if not accept:
         return
-    wanted = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+    accepted = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     families = {f"{media_type.partition('/')[0]}/*" for media_type in media_types}
-    if wanted.isdisjoint({"*/*", *families, *media_types}):
-        raise Refusal(406, "not_acceptable", f"the answer is {' or '.join(media_types)}")
+    if accepted.isdisjoint({"*/*", *families, *media_types}):
+        raise Refusal(406, "not_acceptable", f"the response is {' or '.join(media_types)}")
 
 
 def check_json(headers: Headers, *, is_any_type: bool = False) -> None:
-    """Raises Refusal for a body that is compressed, or does not say that it is JSON in UTF-8 and has to."""
+    """Raise Refusal for a compressed body, and for one without the content type of JSON in UTF-8."""
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise Refusal(415, "unsupported_media_type", "bodies are not compressed", headers=CLOSE)
+        raise Refusal(415, "unsupported_media_type", "compressed bodies are not supported", headers=CLOSE)
     if is_any_type:
         return
     media_type, _, parameters = headers.get("content-type", "").partition(";")
     charset = parameters.replace(" ", "").replace('"', "").lower()
     if media_type.strip().lower() != "application/json" or charset not in ("", "charset=utf-8"):
-        raise Refusal(415, "unsupported_media_type", "a body is application/json in UTF-8", headers=CLOSE)
+        raise Refusal(
+            415, "unsupported_media_type", "the body must be application/json in UTF-8", headers=CLOSE
+        )
 
 
-async def read_body(receive: Receive, headers: Headers, most: int) -> bytes:
-    """The whole body. Raises Refusal when it is too large or too slow; then the rest is not read."""
-    too_large = Refusal(413, "payload_too_large", f"a body has at most {most:,} bytes", headers=CLOSE)
-    told = headers.get("content-length", "0")
-    if not told.isdecimal() or len(told) > 15:
-        raise Refusal(400, "bad_framing", "the length of the body is no number", headers=CLOSE)
-    if int(told) > most:
+async def read_body(receive: Receive, headers: Headers, max_bytes: int) -> bytes:
+    """Return the whole body. Raises Refusal when it is too large or too slow; then the rest is not read."""
+    too_large = Refusal(413, "payload_too_large", f"a body has at most {max_bytes:,} bytes", headers=CLOSE)
+    length = headers.get("content-length", "0")
+    if not length.isdecimal() or len(length) > 15:
+        raise Refusal(400, "bad_framing", "Content-Length is not a number", headers=CLOSE)
+    if int(length) > max_bytes:
         raise too_large
     parts: list[bytes] = []
     size = 0
@@ -96,13 +100,13 @@ async def read_body(receive: Receive, headers: Headers, most: int) -> bytes:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise Refusal(400, "incomplete_body", "the caller went away")
+                    raise Refusal(400, "incomplete_body", "the client disconnected")
                 parts.append(message.get("body", b""))
                 size += len(parts[-1])
-                if size > most:
+                if size > max_bytes:
                     raise too_large
                 if not message.get("more_body", False):
                     return b"".join(parts)
     except TimeoutError:
-        message_ = f"the body did not come within {BODY_SECONDS:g} seconds"
-        raise Refusal(408, "request_timeout", message_, headers=CLOSE) from None
+        detail = f"the body did not arrive within {BODY_SECONDS:g} seconds"
+        raise Refusal(408, "request_timeout", detail, headers=CLOSE) from None

@@ -1,4 +1,4 @@
-"""What a request says, read strictly: bodies and parameters become models, or a refusal that says where."""
+"""Parses requests strictly: bodies and query parameters become models, or an error with a JSON pointer."""
 
 from __future__ import annotations
 
@@ -19,61 +19,61 @@ MAX_ITEMS = 10_000
 
 
 class Body(BaseModel):
-    """A body: what is not named is refused, and types are what they say."""
+    """A request body. Unknown fields are rejected, and types are not converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     @classmethod
     def of_bytes(cls, raw: bytes, max_bytes: int) -> Self:
-        """What these bytes say. Raises what `read_body` raises."""
+        """Parse these bytes. Raises what `read_body` raises."""
         return as_model(read_json(raw, max_bytes=max_bytes), cls)
 
 
-class Batch(Body):
-    """`{"jobs": [...]}`: each item has the bounds of a body of its own, and is refused by itself.
+class BatchBody(Body):
+    """`{"jobs": [...]}`: each item has the limits of a single body and is rejected separately.
 
-    Once read, `jobs` has each as it came, or the CograilError that says why it cannot be read.
+    After parsing, `jobs` has each item as it was sent, or the CograilError that says why it is invalid.
     """
 
-    most: ClassVar[int]
+    max_items: ClassVar[int]
 
     @classmethod
     def of_bytes(cls, raw: bytes, max_bytes: int) -> Self:
-        items = strict_json.read_each(raw, "jobs", max_items=cls.most)
+        items = strict_json.read_each(raw, "jobs", max_items=cls.max_items)
         if items is None:
             return super().of_bytes(raw, max_bytes)
-        if len(items) > cls.most:
-            message = f"a batch has at most {cls.most:,} jobs"
+        if len(items) > cls.max_items:
+            message = f"a batch has at most {cls.max_items:,} jobs"
             raise InvalidInput([Problem("too_large", message, "/jobs")])
         batch: Any = cls.model_construct()
-        batch.jobs = [_within_bounds(item) for item in items]
+        batch.jobs = [_checked_item(item) for item in items]
         return cast("Self", batch)
 
 
-def _within_bounds(item: Any) -> Any:
+def _checked_item(item: Any) -> Any:
     try:
-        _refuse_large(item)
+        _check_sizes(item)
     except Refusal as refusal:
         return InvalidInput([Problem(refusal.code, refusal.detail, refusal.pointer)])
     return item
 
 
 class Query(BaseModel):
-    """Parameters: each at most once, and none that is not named."""
+    """Query parameters: each at most once, and no unknown ones."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
 
 class NoQuery(Query):
-    """No parameters."""
+    """No query parameters."""
 
 
 B = TypeVar("B", bound=BaseModel)
 MAX_PROBLEMS = 50
 _OTHER_NAMES = {"input": "input_params", "inputs": "input_params", "params": "input_params"}
-TENANT = ("tenant", "tenant_id")  # it comes from the key, and from nowhere else
+TENANT = ("tenant", "tenant_id")  # only the key decides the tenant
 
-# What pydantic calls it -> what we call it. What is not here is invalid_value.
+# Error types of pydantic -> our error codes. All others are invalid_value.
 _CODES = {
     "extra_forbidden": "unknown_field",
     "missing": "missing_field",
@@ -91,26 +91,26 @@ _CODES = {
 
 
 def read_body(raw: bytes, model: type[B], *, max_bytes: int) -> B:
-    """The body as this model. Raises InvalidJson for what cannot be read, InvalidInput for what is wrong."""
+    """Return the body as this model. Raises InvalidJson for malformed JSON, InvalidInput for invalid fields."""
     if issubclass(model, Body):
         return model.of_bytes(raw, max_bytes)
     return as_model(read_json(raw, max_bytes=max_bytes), model)
 
 
 def read_json(raw: bytes, *, max_bytes: int) -> Any:
-    """The JSON of a body, within our bounds."""
+    """Return the JSON of a body. Raises InvalidJson, or Refusal when it exceeds the limits."""
     if not raw.strip():
         raise Refusal(400, "malformed_json", "the body is empty")
     value = strict_json.read(raw, max_bytes=max_bytes)
-    if len(raw) > MAX_ITEMS:  # less cannot hold what is too large
-        _refuse_large(value)
+    if len(raw) > MAX_ITEMS:  # a shorter body cannot exceed the limits
+        _check_sizes(value)
     return value
 
 
 def as_model(value: Any, model: type[B], hints: Suggestions | None = None) -> B:
-    """A value as this model. Raises InvalidInput with all that does not fit.
+    """Return a value as this model. Raises InvalidInput with all problems.
 
-    `hints` are the suggestions that are left for the request of which this is a part.
+    `hints` is the budget of suggestions of the request that this value is a part of.
     """
     if not isinstance(value, dict):
         kind = strict_json.kind_of(value)
@@ -122,35 +122,35 @@ def as_model(value: Any, model: type[B], hints: Suggestions | None = None) -> B:
 
 
 def read_query(raw: bytes, model: type[B]) -> B:
-    """The parameters of a URL as this model. Raises Refusal."""
+    """Return the query parameters as this model. Raises Refusal."""
     try:
         pairs = parse_qsl(
             raw.decode("ascii"), keep_blank_values=True, strict_parsing=bool(raw), errors="strict"
         )
     except ValueError:
         raise Refusal(422, "invalid_parameter", "the parameters of the URL cannot be read") from None
-    given: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for name, value in pairs:
-        if name in given:
-            raise Refusal(422, "duplicate_parameter", f"{_short(name)} is given twice")
+        if name in parameters:
+            raise Refusal(422, "duplicate_parameter", f"{_short(name)} occurs twice")
         if "\0" in value:
             raise Refusal(422, "invalid_parameter", f"{_short(name)} holds NUL")
-        given[name] = value
+        parameters[name] = value
     try:
-        return model.model_validate(_typed(given, model))
+        return model.model_validate(_typed(parameters, model))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = _short(str(first["loc"][0])) if first["loc"] else "a parameter"
         if first["type"] == "extra_forbidden":
             code = "unknown_field" if first["loc"][0] in TENANT else "unknown_parameter"
-            raise Refusal(422, code, f"there is no parameter {name}") from None
+            raise Refusal(422, code, f"unknown parameter {name}") from None
         raise Refusal(422, "invalid_parameter", f"{name}: {first['msg']}") from None
 
 
-def _typed(given: Mapping[str, str], model: type[BaseModel]) -> dict[str, Any]:
-    """Numbers as plain digits only: pydantic would take 1e3 and other scripts' digits."""
+def _typed(parameters: Mapping[str, str], model: type[BaseModel]) -> dict[str, Any]:
+    """Convert numbers and booleans. Only plain digits are numbers: pydantic would accept 1e3 and other digits."""
     typed: dict[str, Any] = {}
-    for name, text in given.items():
+    for name, text in parameters.items():
         field = model.model_fields.get(name)
         kinds = () if field is None else (field.annotation, *get_args(field.annotation))
         if int in kinds:
@@ -168,18 +168,20 @@ def _typed(given: Mapping[str, str], model: type[BaseModel]) -> dict[str, Any]:
 
 def _problems(error: ValidationError, model: type[BaseModel], hints: Suggestions) -> list[Problem]:
     errors = error.errors(include_url=False, include_context=False)
-    found = [
-        Problem(_code(one["type"], one["input"]), _message(one, model, hints), _pointer(one["loc"]))
-        for one in errors[:MAX_PROBLEMS]
+    problems = [
+        Problem(
+            _code(detail["type"], detail["input"]), _message(detail, model, hints), _pointer(detail["loc"])
+        )
+        for detail in errors[:MAX_PROBLEMS]
     ]
-    if left := len(errors) - len(found):
-        found.append(Problem("too_many_problems", f"and {left:,} more problems"))
-    return found
+    if remaining := len(errors) - len(problems):
+        problems.append(Problem("too_many_problems", f"and {remaining:,} more problems"))
+    return problems
 
 
-def _code(kind: str, given: Any) -> str:
-    if kind.startswith("int_") and isinstance(given, float) and not given.is_integer():
-        return "out_of_range"  # a number, but none of those that there are
+def _code(kind: str, value: Any) -> str:
+    if kind.startswith("int_") and isinstance(value, float) and not value.is_integer():
+        return "out_of_range"  # a number, but not an integer
     if kind in _CODES:
         return _CODES[kind]
     if kind in field_types.CODES:
@@ -187,17 +189,17 @@ def _code(kind: str, given: Any) -> str:
     return "invalid_type" if kind.endswith("_type") or kind.startswith("int_") else "invalid_value"
 
 
-def _message(one: Mapping[str, Any], model: type[BaseModel], hints: Suggestions) -> str:
-    if one["type"] == "extra_forbidden":
-        return f"there is no field {_short(str(one['loc'][-1]))}{_suggestion(one['loc'], model, hints)}"
-    if one["type"] == "missing":
-        return f"{_short(str(one['loc'][-1]))} is missing"
-    message: str = one["msg"].removeprefix("Value error, ")
+def _message(detail: Mapping[str, Any], model: type[BaseModel], hints: Suggestions) -> str:
+    if detail["type"] == "extra_forbidden":
+        return f"unknown field {_short(str(detail['loc'][-1]))}{_suggestion(detail['loc'], model, hints)}"
+    if detail["type"] == "missing":
+        return f"{_short(str(detail['loc'][-1]))} is missing"
+    message: str = detail["msg"].removeprefix("Value error, ")
     return message
 
 
 def _suggestion(steps: Sequence[int | str], model: type[BaseModel], hints: Suggestions) -> str:
-    """The field of the body that was probably meant; nothing for a field further down."""
+    """Return a suggestion for the field of the body that was probably meant; empty for a nested field."""
     if len(steps) != 1 or steps[0] in TENANT:
         return ""
     fields = [field.alias or name for name, field in model.model_fields.items()]
@@ -210,9 +212,9 @@ def _pointer(steps: Sequence[int | str]) -> str:
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
 
 
-def _refuse_large(root: Any) -> None:
-    """Texts and lists have a bound each."""
-    if not _is_large(root):
+def _check_sizes(root: Any) -> None:
+    """Raise Refusal for a text or a list that is too large, with its pointer."""
+    if not _exceeds_sizes(root):
         return
     pending: list[tuple[Any, str]] = [(root, "")]
     while pending:
@@ -227,8 +229,8 @@ def _refuse_large(root: Any) -> None:
             pending.extend((item, pointer + _pointer([key])) for key, item in value.items())
 
 
-def _is_large(root: Any) -> bool:
-    """Whether a text or a list is over its bound, without saying where: ten times as fast."""
+def _exceeds_sizes(root: Any) -> bool:
+    """Return whether a text or a list is too large, without its pointer: ten times as fast."""
     pending = [root]
     while pending:
         value = pending.pop()
@@ -239,7 +241,7 @@ def _is_large(root: Any) -> bool:
             if isinstance(value, list) and len(value) > MAX_ITEMS:
                 return True
             members = value if isinstance(value, list) else value.values()
-            pending.extend([one for one in members if one and type(one) in _SIZED])
+            pending.extend([member for member in members if member and type(member) in _SIZED])
     return False
 
 

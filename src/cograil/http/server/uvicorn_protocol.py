@@ -1,7 +1,7 @@
-"""Requests as bytes: what never becomes one is answered in our own shape, and nothing is kept without bound.
+"""The HTTP/1.1 protocol of a connection: unreadable requests get our error format, and input is bounded.
 
-uvicorn's own answers what it cannot read with a line of text, and takes headers for as long as they come.
-Between two requests its own time for keep-alive counts, as long as nothing is sent.
+uvicorn answers an unreadable request with a line of text and accepts headers without a limit. Between two
+requests its keep-alive timeout applies, as long as the client sends nothing.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from cograil.model.ids import new_id
 
 MAX_HEAD = request_limits.MAX_URL + request_limits.MAX_HEADER_BYTES + 4 * request_limits.MAX_HEADERS + 1024
 IS_METHOD = re.compile(rb"[A-Za-z]{1,40} ").match
-ABOUT_LENGTH = ("Content-Length", "Transfer-Encoding", "chunk")
-SECOND_LOOK_SECONDS = 0.01
+FRAMING_WORDS = ("Content-Length", "Transfer-Encoding", "chunk")
+LAST_READ_SECONDS = 0.01
 ALLOWED = "DELETE, GET, HEAD, POST"
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection. `told` is how it says what goes wrong."""
+    """One connection. `render_error` makes the response to a request that cannot be read."""
 
-    told: ErrorRenderer
+    render_error: ErrorRenderer
     _received = b""
     _head_bytes = 0
     _header_bytes = 0
     _is_in_head = False
     _is_upgraded = False
-    _patience: asyncio.TimerHandle | None = None
+    _head_timer: asyncio.TimerHandle | None = None
     _write_timeout: WriteTimeout
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -62,18 +62,15 @@ class Protocol(HttpToolsProtocol):
         self._write_timeout.stop()
 
     def timeout_keep_alive_handler(self) -> None:
-        """A request may have come while we were busy: what is there is read first.
-
-        Closing waits for what is still to be taken.
-        """
-        self.timeout_keep_alive_task = self.loop.call_later(SECOND_LOOK_SECONDS, self._close_idle)
+        """Read what has arrived before closing: a request may have come while the loop was busy."""
+        self.timeout_keep_alive_task = self.loop.call_later(LAST_READ_SECONDS, self._close_idle)
 
     def _close_idle(self) -> None:
         super().timeout_keep_alive_handler()
         self._write_timeout.arm()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes, until the head is too long or takes too long."""
+        """Parse these bytes. Answers 431 when the head of the request is too long."""
         if self._lingering.is_lingering:
             self._lingering.drain(data)
             return
@@ -82,42 +79,42 @@ class Protocol(HttpToolsProtocol):
         self._received = b""
         self._head_bytes = self._head_bytes + len(data) if self._is_in_head else 0
         if self._head_bytes > MAX_HEAD and not self.transport.is_closing():
-            self._refuse(_too_long(self.url) or _too_much())
-        if self._is_idle() and not self.transport.is_closing():
+            self._refuse(_url_too_long(self.url) or _headers_too_large())
+        if self._is_between_requests() and not self.transport.is_closing():
             self._await_head()
 
-    def _is_idle(self) -> bool:
-        """Whether no request is being read or answered."""
+    def _is_between_requests(self) -> bool:
+        """Return whether no request is being read or answered."""
         if self._is_upgraded:
             return False
         return self.cycle is None or self.cycle.response_complete
 
     def handle_websocket_upgrade(self) -> None:
-        """From now on the connection is not ours: its silence is not a request that does not come."""
+        """Hand the connection to the WebSocket protocol: the timeouts of requests no longer apply."""
         self._is_upgraded = True
         self._is_in_head = False
         self._stop_waiting()
         self._write_timeout.stop()
-        self._lingering.has_rest = True  # frames may come until the caller has seen ours that closes
+        self._lingering.has_rest = True  # frames may come until the client has read the close frame
         super().handle_websocket_upgrade()
 
     def _await_head(self) -> None:
-        """From now on there is only so much time for the rest of it, however it is dealt out."""
-        if self._patience is None:
-            self._patience = self.loop.call_later(request_limits.HEAD_SECONDS, self._lose_patience)
+        """Start the timeout of a request head; more bytes do not extend it."""
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(request_limits.HEAD_SECONDS, self._on_head_timeout)
 
     def _stop_waiting(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
-    def _lose_patience(self) -> None:
-        """Half a head is answered. Who said nothing at all, or only blank lines, is not."""
-        self._patience = None
+    def _on_head_timeout(self) -> None:
+        """Answer half a head with 408. A client that sent nothing, or only blank lines, gets no response."""
+        self._head_timer = None
         if self.transport.is_closing():
             return
         if self._is_in_head:
-            self._refuse(_too_slow())
+            self._refuse(_head_timeout())
         else:
             self.transport.close()
 
@@ -129,31 +126,34 @@ class Protocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
-        if (refusal := _too_long(self.url)) is not None:
+        if (refusal := _url_too_long(self.url)) is not None:
             raise refusal
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Raises Refusal for one too many; also routes that nobody needs a key for have a bound."""
+        """Add a header. Raises Refusal when there are too many, also for routes without authentication."""
         super().on_header(name, value)
         self._header_bytes += len(name) + len(value)
         if (
             len(self.headers) > request_limits.MAX_HEADERS
             or self._header_bytes > request_limits.MAX_HEADER_BYTES
         ):
-            raise _too_much()
+            raise _headers_too_large()
 
     def on_headers_complete(self) -> None:
-        """Raises Refusal for a body of which nobody knows the end, before anything is done for it."""
+        """Start the request. Raises Refusal for a transfer encoding other than chunked, and for CONNECT."""
         self._is_in_head = False
         self._lingering.has_rest = True
         self._stop_waiting()
         codings = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
         if codings not in ([], [b"chunked"]):
             raise Refusal(
-                400, "bad_framing", "a body is sent as it is, or in chunks", headers=request_limits.CLOSE
+                400,
+                "bad_framing",
+                "the only supported Transfer-Encoding is chunked",
+                headers=request_limits.CLOSE,
             )
         if self.parser.get_method() == b"CONNECT":
-            raise _no_method()
+            raise _method_not_allowed()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -161,11 +161,11 @@ class Protocol(HttpToolsProtocol):
         self._lingering.has_rest = False
 
     def send_400_response(self, msg: str) -> None:
-        """Called while the error is at hand."""
+        """Answer a request that the parser rejected; called while its error is being handled."""
         self._refuse(_refusal_of(sys.exc_info()[1], self._received))
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Answer and hang up; but an answer that has begun, or one that comes first, is not cut into."""
+        """Answer and close. A response in progress is finished first, and a started one is not answered twice."""
         self._is_in_head = False
         if self.cycle is not None and not self.cycle.response_complete:
             if not self.cycle.more_body:
@@ -176,30 +176,30 @@ class Protocol(HttpToolsProtocol):
                 self.transport.close()
                 return
         self._lingering.has_rest = True
-        self.transport.write(_written(self.told(refusal, new_id())))
+        self.transport.write(_encode(self.render_error(refusal, new_id())))
         self.transport.close()
 
 
-# Made anew each time: an exception that is kept gathers the frames of all who raised it.
+# New ones each time: a shared exception would collect the frames of every raise.
 
 
-def _no_method() -> Refusal:
-    told = {"Allow": ALLOWED} | request_limits.CLOSE
-    return Refusal(405, "method_not_allowed", f"there are {ALLOWED}", headers=told)
+def _method_not_allowed() -> Refusal:
+    headers = {"Allow": ALLOWED} | request_limits.CLOSE
+    return Refusal(405, "method_not_allowed", f"the supported methods are {ALLOWED}", headers=headers)
 
 
-def _too_much() -> Refusal:
+def _headers_too_large() -> Refusal:
     return Refusal(
         431, "headers_too_large", "too many headers, or too long ones", headers=request_limits.CLOSE
     )
 
 
-def _too_slow() -> Refusal:
-    message = f"the head of the request did not come within {request_limits.HEAD_SECONDS:g} seconds"
+def _head_timeout() -> Refusal:
+    message = f"the request head did not arrive within {request_limits.HEAD_SECONDS:g} seconds"
     return Refusal(408, "request_timeout", message, headers=request_limits.CLOSE)
 
 
-def _too_long(url: bytes) -> Refusal | None:
+def _url_too_long(url: bytes) -> Refusal | None:
     if len(url) <= request_limits.MAX_URL:
         return None
     return Refusal(
@@ -211,21 +211,21 @@ def _too_long(url: bytes) -> Refusal | None:
 
 
 def _refusal_of(error: BaseException | None, received: bytes) -> Refusal:
-    """What a caller is told of bytes that are no request."""
+    """Return the error for bytes that are not a request."""
     if error is not None and isinstance(error.__context__, Refusal):
         return error.__context__
     if isinstance(error, httptools.HttpParserInvalidMethodError) and IS_METHOD(received):
-        return _no_method()
-    if any(word in str(error) for word in ABOUT_LENGTH):
+        return _method_not_allowed()
+    if any(word in str(error) for word in FRAMING_WORDS):
         return Refusal(
             400,
             "bad_framing",
-            "the length of the body cannot be told from this",
+            "the length of the body is invalid: check Content-Length and Transfer-Encoding",
             headers=request_limits.CLOSE,
         )
-    return Refusal(400, "malformed_request", "this is no request of HTTP/1.1", headers=request_limits.CLOSE)
+    return Refusal(400, "malformed_request", "this is not an HTTP/1.1 request", headers=request_limits.CLOSE)
 
 
-def _written(answer: Response) -> bytes:
-    lines = [STATUS_LINE[answer.status_code].rstrip(), *(b"%b: %b" % pair for pair in answer.raw_headers)]
-    return b"\r\n".join([*lines, b"", bytes(answer.body)])
+def _encode(response: Response) -> bytes:
+    lines = [STATUS_LINE[response.status_code].rstrip(), *(b"%b: %b" % pair for pair in response.raw_headers)]
+    return b"\r\n".join([*lines, b"", bytes(response.body)])

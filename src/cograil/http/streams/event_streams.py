@@ -1,9 +1,9 @@
 """Live events: server-sent events of one job or of all, and a WebSocket for one job.
 
-A stream begins with what is past, if asked for, and goes on with what is committed, each event once and those
-of one job in their order. Whoever is cut off comes again with the id of the last event and misses nothing.
-Every 15 seconds something is said, so that both sides notice when the other has gone; a caller that takes
-nothing for half a minute is dropped, and one whose key has ended too, however much there is to tell.
+A stream starts with past events, if requested, and continues with new ones as they are committed: each event
+once, the events of one job in order. A client that reconnects with the id of the last event misses nothing. The
+server sends at least a comment every 15 seconds, so that both sides notice a lost connection. A client that
+reads nothing for 30 seconds is dropped, and so is one whose key is no longer valid.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ RETRY = b"retry: 2000\n\n"
 HEADERS = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
 CLOSE_CODES = {"job_over": 1000, "shutdown": 1001, "unauthenticated": 1008}
 PROTOCOLS, PLAIN_PROTOCOL = "sec-websocket-protocol", "cograil.v1"
-KEY_SECONDS = 1.0  # how soon a stream notices that its key ended, once the door knows it
+KEY_SECONDS = 1.0  # interval in which a stream checks its key
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """One thing that is told: an event, the end of the stream, or that we are still there."""
+class StreamMessage:
+    """One message of a stream: an event, the end of the stream, or a heartbeat."""
 
-    place: str
+    cursor: str
     event: View | None = None
     end: str = ""
 
 
-Notes = AsyncGenerator[Sequence[Note], None]
-Say = Callable[[Note], Awaitable[None]]
+Messages = AsyncGenerator[Sequence[StreamMessage], None]
+SendMessage = Callable[[StreamMessage], Awaitable[None]]
 
 
 class JobFeed(Query):
-    """After which number, and which types of event, separated by commas."""
+    """The number to start after, and the event types, separated by commas."""
 
     after: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     types: Annotated[str, Field(max_length=1000)] | None = None
 
 
 class WholeFeed(Query):
-    """After which event, by its id, and which types of event, separated by commas."""
+    """The id of the event to start after, and the event types, separated by commas."""
 
     after: Annotated[str, Field(max_length=2 * MAX_CURSOR)] | None = None
     types: Annotated[str, Field(max_length=1000)] | None = None
@@ -79,7 +79,10 @@ class WholeFeed(Query):
     "viewer",
     query=JobFeed,
     is_stream=True,
-    responses={200: "events in their order, as they are committed", 204: "the job is over and all was told"},
+    responses={
+        200: "events in their order, as they are committed",
+        204: "the job is over and all events were sent",
+    },
     headers=("Last-Event-ID",),
 )
 async def stream_job(call: Call) -> Response:
@@ -88,14 +91,14 @@ async def stream_job(call: Call) -> Response:
     The id of an event is its number; `Last-Event-ID` (or `after`) resumes after it. When the job is over,
     the stream ends with the event `end`.
     """
-    asked: JobFeed = call.query
-    job_id = await _known_job(call)
-    given = call.headers.get("last-event-id")
-    after = asked.after or 0 if given is None else _number(given)
-    types = _types(asked.types)
-    if given is not None and await _is_told(call, job_id, after):
-        return Response(status_code=204)  # an EventSource comes again until it hears this
-    return EventStream(call, job_notes(call, job_id, after, types))
+    query: JobFeed = call.query
+    job_id = await _find_job_id(call)
+    last_event_id = call.headers.get("last-event-id")
+    after = query.after or 0 if last_event_id is None else _number(last_event_id)
+    types = _types(query.types)
+    if last_event_id is not None and await _has_no_more(call, job_id, after):
+        return Response(status_code=204)  # an EventSource reconnects until it gets this
+    return EventStream(call, job_messages(call, job_id, after, types))
 
 
 @live_events.get(
@@ -112,128 +115,134 @@ async def stream_all(call: Call) -> Response:
     It begins with what is committed from now on, or after the event that `Last-Event-ID` (or `after`) names,
     at most a day ago.
     """
-    asked: WholeFeed = call.query
-    call.context.subscribers.refuse_more()
-    given = call.headers.get("last-event-id", asked.after)
-    types = _types(asked.types)
-    place = None if given is None else _place(call, given)
-    return EventStream(call, all_notes(call, place, types))
+    query: WholeFeed = call.query
+    call.context.subscribers.check_capacity()
+    last_event_id = call.headers.get("last-event-id", query.after)
+    types = _types(query.types)
+    cursor = None if last_event_id is None else _feed_cursor(call, last_event_id)
+    return EventStream(call, all_messages(call, cursor, types))
 
 
 @sockets.socket("/ws/jobs/{job_id}", "viewer", query=JobFeed)
 @live_events.socket("/ws/jobs/{job_id}", "viewer", query=JobFeed)
 async def open_socket(call: Call) -> Response:
     """Follow the events of a job over a WebSocket: one event object in each message."""
-    asked: JobFeed = call.query
-    job_id = await _known_job(call)
-    offered = [name.strip() for name in ",".join(call.headers.getlist(PROTOCOLS)).split(",")]
-    chosen = PLAIN_PROTOCOL if PLAIN_PROTOCOL in offered else None  # one of the others may be a key
-    return EventSocket(call, job_notes(call, job_id, asked.after or 0, _types(asked.types)), chosen)
+    query: JobFeed = call.query
+    job_id = await _find_job_id(call)
+    protocols = [name.strip() for name in ",".join(call.headers.getlist(PROTOCOLS)).split(",")]
+    protocol = PLAIN_PROTOCOL if PLAIN_PROTOCOL in protocols else None  # one of the others may be a key
+    return EventSocket(call, job_messages(call, job_id, query.after or 0, _types(query.types)), protocol)
 
 
-# -- what was asked for ---------------------------------------------------------------------------------
+# -- parameters -----------------------------------------------------------------------------------------
 
 
-async def _known_job(call: Call) -> str:
-    call.context.subscribers.refuse_more()
+async def _find_job_id(call: Call) -> str:
+    call.context.subscribers.check_capacity()
     async with call.transaction("show") as tx:
         job, _ = await find_job(call, tx)
     job_id: str = job["job_id"]
     return job_id
 
 
-async def _is_told(call: Call, job_id: str, after: int) -> bool:
+async def _has_no_more(call: Call, job_id: str, after: int) -> bool:
     events, is_last = await call.context.subscribers.events_of(call.caller.tenant, job_id, after)
     return is_last and not events
 
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise Refusal(422, "invalid_cursor", "the last event of a job is named by its number")
+        raise Refusal(422, "invalid_cursor", "the id of an event of a job is its number")
     return int(text)
 
 
 def _types(text: str | None) -> frozenset[str]:
-    """The types that are wanted; none named means all. Raises Refusal for one that does not exist."""
+    """Return the requested event types; none means all. Raises Refusal for an unknown type."""
     types = frozenset() if text is None else frozenset(text.split(","))
     if not types <= set(EVENT_TYPES):
-        raise Refusal(422, "invalid_parameter", f"types are some of {', '.join(EVENT_TYPES)}")
+        raise Refusal(422, "invalid_parameter", f"unknown event type; the types are {', '.join(EVENT_TYPES)}")
     return types
 
 
-def _place(call: Call, text: str) -> FeedCursor:
-    """Where the feed goes on. Raises Refusal for what is no place in it."""
-    place = parse_feed_cursor(call.context.cursors.read(text, call.caller.tenant, "feed"))
-    if place is None:
+def _feed_cursor(call: Call, text: str) -> FeedCursor:
+    """Return the position in the feed. Raises Refusal for an id that is not of this feed."""
+    cursor = parse_feed_cursor(call.context.cursors.read(text, call.caller.tenant, "feed"))
+    if cursor is None:
         raise Refusal(422, "invalid_cursor", "this is not the id of an event of this feed")
-    return place
+    return cursor
 
 
-# -- what is told ---------------------------------------------------------------------------------------
+# -- messages -------------------------------------------------------------------------------------------
 
 
-async def job_notes(call: Call, job_id: str, after: int, types: Collection[str]) -> Notes:
-    """The events of a job after this number, until it is over."""
-    streams, tenant, silence = call.context.subscribers, call.caller.tenant, Silence()
-    with streams.listen(tenant, job_id) as subscriber:
-        while not streams.is_ending:
+async def job_messages(call: Call, job_id: str, after: int, types: Collection[str]) -> Messages:
+    """Yield the events of a job after this number, until it is over."""
+    subscribers, tenant, heartbeat = call.context.subscribers, call.caller.tenant, HeartbeatTimer()
+    with subscribers.listen(tenant, job_id) as subscriber:
+        while not subscribers.is_ending:
             subscriber.wakeup.clear()
-            events, is_last = await streams.events_of(tenant, job_id, after)
+            events, is_last = await subscribers.events_of(tenant, job_id, after)
             after = events[-1]["seq"] if events else after
-            wanted = [Note(str(event["seq"]), event) for event in events if _is_wanted(event, types)]
-            yield silence.broken_by(wanted, str(after))
+            messages = [
+                StreamMessage(str(event["seq"]), event) for event in events if _is_wanted(event, types)
+            ]
+            yield heartbeat.or_heartbeat(messages, str(after))
             if is_last:
-                yield [Note(str(after), end="job_over")]
+                yield [StreamMessage(str(after), end="job_over")]
                 return
             if not events:
-                await silence.last(subscriber)
-    yield [Note(str(after), end="shutdown")]
+                await heartbeat.wait(subscriber)
+    yield [StreamMessage(str(after), end="shutdown")]
 
 
-async def all_notes(call: Call, place: FeedCursor | None, types: Collection[str]) -> Notes:
-    """The events of all jobs after this place, or from now on."""
-    streams, tenant, silence = call.context.subscribers, call.caller.tenant, Silence()
-    with streams.listen(tenant) as subscriber:
-        now = await streams.now(tenant)
-        place = place or now
-        yield [Note(_named(call, place))]
-        while not streams.is_ending:
+async def all_messages(call: Call, cursor: FeedCursor | None, types: Collection[str]) -> Messages:
+    """Yield the events of all jobs after this cursor, or from now on."""
+    subscribers, tenant, heartbeat = call.context.subscribers, call.caller.tenant, HeartbeatTimer()
+    with subscribers.listen(tenant) as subscriber:
+        now = await subscribers.now(tenant)
+        cursor = cursor or now
+        yield [StreamMessage(_event_id(call, cursor))]
+        while not subscribers.is_ending:
             subscriber.wakeup.clear()
-            found, reached = await streams.next_of(tenant, place)
-            wanted = [Note(_named(call, at), event) for at, event in found if _is_wanted(event, types)]
-            yield silence.broken_by(wanted, _named(call, reached))
-            if reached == place:
-                await silence.last(subscriber)
-            place = reached
-    yield [Note(_named(call, place), end="shutdown")]
+            events, reached = await subscribers.next_of(tenant, cursor)
+            messages = [
+                StreamMessage(_event_id(call, position), event)
+                for position, event in events
+                if _is_wanted(event, types)
+            ]
+            yield heartbeat.or_heartbeat(messages, _event_id(call, reached))
+            if reached == cursor:
+                await heartbeat.wait(subscriber)
+            cursor = reached
+    yield [StreamMessage(_event_id(call, cursor), end="shutdown")]
 
 
 def _is_wanted(event: View, types: Collection[str]) -> bool:
     return not types or event["event_type"] in types
 
 
-def _named(call: Call, place: FeedCursor) -> str:
-    """The id of a place. It names what was in progress; where that is too much, a place a little earlier."""
+def _event_id(call: Call, cursor: FeedCursor) -> str:
+    """Return the event id of a cursor. A cursor with too many open transactions is replaced by an earlier one."""
     bound = (call.caller.tenant, "feed")
-    name = call.context.cursors.make(str(place), *bound)
-    return name if len(name) <= MAX_CURSOR else call.context.cursors.make(str(place.earlier), *bound)
+    name = call.context.cursors.make(str(cursor), *bound)
+    return name if len(name) <= MAX_CURSOR else call.context.cursors.make(str(cursor.earlier), *bound)
 
 
-class Silence:
-    """How long a stream has said nothing. Events that its caller does not want are no sign of life."""
+class HeartbeatTimer:
+    """Decides when a heartbeat is due. Events that the client filters out do not count as activity."""
 
     def __init__(self) -> None:
         self._until = _now() + HEARTBEAT_SECONDS
 
-    def broken_by(self, notes: list[Note], place: str) -> list[Note]:
-        """These; without any, where we are, if it is time to say that we are still there."""
-        if not notes and _now() < self._until:
+    def or_heartbeat(self, messages: list[StreamMessage], cursor: str) -> list[StreamMessage]:
+        """Return these messages; without any, a heartbeat if it is due."""
+        if not messages and _now() < self._until:
             return []
         self._until = _now() + HEARTBEAT_SECONDS
-        return notes or [Note(place)]
+        return messages or [StreamMessage(cursor)]
 
-    async def last(self, subscriber: Subscriber) -> None:
-        """Wait until there may be something to tell, or it is time to say anything."""
+    async def wait(self, subscriber: Subscriber) -> None:
+        """Wait until there may be an event, or a heartbeat is due."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(subscriber.wakeup.wait(), max(0.0, self._until - _now()))
 
@@ -242,41 +251,46 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-# -- how it is told -------------------------------------------------------------------------------------
+# -- responses ------------------------------------------------------------------------------------------
 
 
 class EventStream(Response):
-    """Notes as server-sent events."""
+    """Messages as server-sent events."""
 
-    def __init__(self, call: Call, notes: Notes) -> None:
+    def __init__(self, call: Call, messages: Messages) -> None:
         super().__init__(media_type="text/event-stream", headers=HEADERS)
         del self.headers["content-length"]
         self.call = call
-        self.notes = notes
+        self.messages = messages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
 
-        async def say(text: bytes) -> None:
+        async def send_text(text: bytes) -> None:
             await send({"type": "http.response.body", "body": text, "more_body": True})
 
         if scope["method"] != "HEAD":
-            await say(RETRY)
-            teller = Teller(self.call, self.notes, lambda note: say(_as_text(note)))
-            if not await teller.tell(wait_for_disconnect(receive)):
+            await send_text(RETRY)
+            writer = StreamWriter(self.call, self.messages, lambda message: send_text(_as_text(message)))
+            if not await writer.run(wait_for_disconnect(receive)):
                 return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _as_text(note: Note) -> bytes:
-    if note.end:
-        return b"event: end\nid: %b\ndata: %b\n\n" % (note.place.encode(), orjson.dumps({"reason": note.end}))
-    if note.event is None:
-        return b": ping\nid: %b\n\n" % note.place.encode()  # an id alone is kept and no event
+def _as_text(message: StreamMessage) -> bytes:
+    if message.end:
+        return b"event: end\nid: %b\ndata: %b\n\n" % (
+            message.cursor.encode(),
+            orjson.dumps({"reason": message.end}),
+        )
+    if message.event is None:
+        return (
+            b": ping\nid: %b\n\n" % message.cursor.encode()
+        )  # the client stores the id and dispatches no event
     return b"event: %b\nid: %b\ndata: %b\n\n" % (
-        note.event["event_type"].encode(),
-        note.place.encode(),
-        _as_json(note.event),
+        message.event["event_type"].encode(),
+        message.cursor.encode(),
+        _as_json(message.event),
     )
 
 
@@ -285,60 +299,62 @@ def _as_json(event: View) -> bytes:
 
 
 class EventSocket(Response):
-    """Notes as messages of a WebSocket; that we are still there is said by the protocol itself."""
+    """Messages over a WebSocket; its protocol has its own heartbeat."""
 
-    def __init__(self, call: Call, notes: Notes, protocol: str | None) -> None:
+    def __init__(self, call: Call, messages: Messages, protocol: str | None) -> None:
         super().__init__()
         self.call = call
-        self.notes = notes
+        self.messages = messages
         self.protocol = protocol
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await receive()  # that somebody wants to connect
+        await receive()  # the connect message
         await send({"type": "websocket.accept", "subprotocol": self.protocol, "headers": []})
 
-        async def say(note: Note) -> None:
-            if note.end:
-                code = CLOSE_CODES.get(note.end, 1011)
-                await send({"type": "websocket.close", "code": code, "reason": note.end})
-            elif note.event is not None:
-                await send({"type": "websocket.send", "text": _as_json(note.event).decode()})
+        async def send_message(message: StreamMessage) -> None:
+            if message.end:
+                code = CLOSE_CODES.get(message.end, 1011)
+                await send({"type": "websocket.close", "code": code, "reason": message.end})
+            elif message.event is not None:
+                await send({"type": "websocket.send", "text": _as_json(message.event).decode()})
 
-        await Teller(self.call, self.notes, say).tell(wait_for_disconnect(receive, "websocket.disconnect"))
+        await StreamWriter(self.call, self.messages, send_message).run(
+            wait_for_disconnect(receive, "websocket.disconnect")
+        )
 
 
-class Teller:
-    """Tells one caller, as long as it is there and its key is good."""
+class StreamWriter:
+    """Sends messages to one client, as long as it is connected and its key is valid."""
 
-    def __init__(self, call: Call, notes: Notes, say: Say) -> None:
+    def __init__(self, call: Call, messages: Messages, send: SendMessage) -> None:
         self._call = call
-        self._notes = notes
-        self._say = say
-        self._place = ""
+        self._messages = messages
+        self._send = send
+        self._cursor = ""
 
-    async def tell(self, gone: Awaitable[None]) -> bool:
-        """Say all of it. Whether the last word was taken."""
-        leaving, saying = asyncio.ensure_future(gone), asyncio.create_task(self._say_all())
-        shutting = asyncio.create_task(self._until_unknown())
-        tasks = (leaving, saying, shutting)
+    async def run(self, disconnected: Awaitable[None]) -> bool:
+        """Send all messages. Returns whether the client is still connected at the end."""
+        leaving, sending = asyncio.ensure_future(disconnected), asyncio.create_task(self._send_all())
+        key_ended = asyncio.create_task(self._wait_for_key_end())
+        tasks = (leaving, sending, key_ended)
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if saying.done():
-                await saying
-            elif shutting.done():
-                await self._end(saying)
+            if sending.done():
+                await sending
+            elif key_ended.done():
+                await self._end(sending)
             return not leaving.done()
         except TimeoutError:
-            log.info("a stream was dropped, for its reader is too slow")
+            log.info("a stream was dropped: the client reads too slowly")
             return False
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self._notes.aclose()
+            await self._messages.aclose()
 
-    async def _until_unknown(self) -> None:
-        """Until the caller may not listen any more. The database may be away: then nothing is told anyway."""
+    async def _wait_for_key_end(self) -> None:
+        """Return when the key of the caller is no longer valid. Database errors are ignored: no events come then."""
         while True:
             await asyncio.sleep(KEY_SECONDS)
             with contextlib.suppress(psycopg.Error, DatabaseUnavailable):
@@ -349,29 +365,29 @@ class Teller:
                 if caller != self._call.caller:
                     return
 
-    async def _end(self, saying: asyncio.Task[None]) -> None:
-        saying.cancel()
-        await asyncio.gather(saying, return_exceptions=True)
-        await self._say_one(Note(self._place, end="unauthenticated"))
+    async def _end(self, sending: asyncio.Task[None]) -> None:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        await self._send_one(StreamMessage(self._cursor, end="unauthenticated"))
 
-    async def _say_all(self) -> None:
-        """Raises TimeoutError when the caller takes too long to take it.
+    async def _send_all(self) -> None:
+        """Send all messages. Raises TimeoutError when the client reads too slowly.
 
-        What goes wrong on our side ends the stream too: whoever comes again goes on after the last event.
+        Any other error ends the stream: a client that reconnects resumes after the last event.
         """
         try:
-            async for some in self._notes:
-                for note in some:
-                    await self._say_one(note)
-                    if note.end:
+            async for messages in self._messages:
+                for message in messages:
+                    await self._send_one(message)
+                    if message.end:
                         return
         except TimeoutError:
             raise
         except Exception:
-            log.exception("a stream broke off")
-            await self._say_one(Note(self._place, end="unavailable"))
+            log.exception("a stream failed")
+            await self._send_one(StreamMessage(self._cursor, end="unavailable"))
 
-    async def _say_one(self, note: Note) -> None:
+    async def _send_one(self, message: StreamMessage) -> None:
         async with asyncio.timeout(SLOW_SECONDS):
-            await self._say(note)
-        self._place = note.place  # not before: who goes on from there has heard it
+            await self._send(message)
+        self._cursor = message.cursor  # only after it was sent: the client resumes from here

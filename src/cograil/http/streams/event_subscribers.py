@@ -1,17 +1,16 @@
-"""Who listens in this process, and the one task that looks for all of them.
+"""The event streams of one process, and the task that polls for all of them.
 
-Nothing is kept in memory that a stream could outgrow: a stream is told that there is something, and reads
-it from the database itself, from its own place on. So a slow one is behind and nothing else, and a place
-is all that it needs to go on later, here or at another server.
+No events are queued in memory: a stream gets a wakeup and reads the database itself, from its own cursor. So a
+slow stream only falls behind, and its cursor is all that it needs to resume, here or at another server.
 
-- Of one job: events are numbered without gaps and read by their numbers.
-- Of all jobs there is no such number, for transactions commit in another order than they begin. A place is
-  a snapshot, and what is new is what that snapshot did not see: nothing is passed over, however late it
-  commits. The numbers of one job still come in their order, for whoever wrote the later one had waited for
-  the earlier one to be committed. docs/explanation/decisions/0014-live-feed.md tells more.
+- The events of one job are numbered without gaps and read by number.
+- The events of all jobs have no such number: transactions commit in another order than they begin. A cursor is
+  a snapshot, and an event is new if that snapshot did not see it, so no event is missed, however late it
+  commits. The events of one job still arrive in order: a transaction that writes a later event waits for
+  the earlier one to commit. See docs/explanation/decisions/0014-live-feed.md.
 
-While nobody listens, nothing is asked. Else a notice of anything that moved is a hint to look, and there is
-a look every second in case none came.
+Without subscribers there are no queries. Otherwise notifications trigger a poll, and there is one every
+second in case a notification is missed.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from cograil.store.write_batch import DONE_CHANNEL, NEWS_CHANNEL, TASKS_CHANNEL
 
 log = structlog.get_logger("live")
 
-LOOK_SECONDS = 1.0
-PAUSE_SECONDS = 0.05  # between two looks, however many hints there are
-LEISURE = 4  # a look that took long is followed by a pause of so many times its length
+POLL_SECONDS = 1.0
+PAUSE_SECONDS = 0.05  # between two polls, however many notifications arrive
+PAUSE_FACTOR = 4  # a long poll is followed by a pause of this multiple of its duration
 PAGE = 500
 MAX_STRETCHES, MAX_STRETCH = 100, 100
 MAX_STREAMS = 1000
@@ -44,7 +43,7 @@ MAX_STREAMS = 1000
 
 @dataclass(eq=False, slots=True)
 class Subscriber:
-    """One stream. `wakeup` rings when there may be something for it."""
+    """One stream. `wakeup` is set when there may be events for it."""
 
     tenant: str
     job_id: str | None
@@ -53,14 +52,14 @@ class Subscriber:
 
 @dataclass(slots=True)
 class Feed:
-    """All jobs of one tenant: how far this process has looked, and the last stretches, read once for all."""
+    """All jobs of one tenant: how far this process has polled, and the last stretches, read once for all streams."""
 
     tenant: str
-    place: str = ""
+    snapshot: str = ""
     stretches: OrderedDict[str, tuple[str, list[View]]] = field(default_factory=OrderedDict)
 
     def keep(self, since: str, until: str, events: list[View]) -> None:
-        """What lies between these snapshots, for whoever is at the first one."""
+        """Cache the events between these snapshots, for the streams at the first one."""
         self.stretches[since] = (until, events)
         while len(self.stretches) > MAX_STRETCHES:
             self.stretches.popitem(last=False)
@@ -74,41 +73,46 @@ class EventSubscribers:
         self._subscribers: set[Subscriber] = set()
         self._feeds: dict[str, Feed] = {}
         self._seqs: dict[str, int] = {}
-        self._hint = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
+        self._has_news = asyncio.Event()
+        self._poller: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_ending = False
 
     @contextlib.contextmanager
     def listen(self, tenant: str, job_id: str | None = None) -> Iterator[Subscriber]:
-        """Be told of one job, or of all. Raises Refusal when too many listen, or we are about to stop."""
-        self.refuse_more()
+        """Subscribe to one job, or to all. Raises Refusal when there are too many streams, or the server stops."""
+        self.check_capacity()
         subscriber = Subscriber(tenant, job_id)
         self._subscribers.add(subscriber)
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._look_while_heard(), name="live")
-            self._tasks.add(self._looking)
-            self._looking.add_done_callback(self._tasks.discard)
+        if self._poller is None:
+            self._poller = asyncio.create_task(self._poll_while_subscribed(), name="live")
+            self._tasks.add(self._poller)
+            self._poller.add_done_callback(self._tasks.discard)
         try:
             yield subscriber
         finally:
             self._subscribers.discard(subscriber)
-            self._hint.set()
+            self._has_news.set()
 
-    def refuse_more(self) -> None:
-        """Raises Refusal when too many listen, or we are about to stop."""
+    def check_capacity(self) -> None:
+        """Raise Refusal when there are too many streams, or the server stops."""
         if self.is_ending or len(self._subscribers) >= MAX_STREAMS:
-            raise Refusal(503, "too_many_streams", "no more streams here now", headers={"Retry-After": "5"})
+            raise Refusal(
+                503,
+                "too_many_streams",
+                "the server has too many open streams; retry later",
+                headers={"Retry-After": "5"},
+            )
 
     def end(self) -> None:
-        """Every stream says good-bye, and no new one begins."""
+        """End all streams and accept no new ones."""
         self.is_ending = True
-        self._hint.set()
+        self._has_news.set()
         for subscriber in self._subscribers:
             subscriber.wakeup.set()
 
     async def stop(self) -> None:
-        """Look no more."""
+        """End all streams and stop polling."""
         self.end()
         tasks = list(self._tasks)
         for task in tasks:
@@ -118,7 +122,7 @@ class EventSubscribers:
     # -- reading --------------------------------------------------------------------------------------
 
     async def events_of(self, tenant: str, job_id: str, after: int) -> tuple[list[View], bool]:
-        """The next events of a job, and whether those are all that it will ever have."""
+        """Return the next events of a job, and whether they are its last ones."""
         async with self._db.transaction("watch", tenant=tenant) as tx:
             last, is_over = (await seqs_of_jobs(tx, tenant, [job_id])).get(job_id, (0, True))
             events = await job_queries.list_events(tx, job_id, tenant=tenant, after=after, limit=PAGE)
@@ -126,104 +130,106 @@ class EventSubscribers:
         return events, is_over and reached >= last
 
     async def now(self, tenant: str) -> FeedCursor:
-        """Where the feed of this tenant is now; whatever commits from here on is new."""
+        """Return the cursor of the end of the feed of this tenant: later commits are new."""
         async with self._db.transaction("watch", tenant=tenant) as tx:
             snapshot = await feed_now(tx)
         feed = self._feeds.setdefault(tenant, Feed(tenant))
-        feed.place = feed.place or snapshot  # only a look moves it on, for a look tells those who listen
+        feed.snapshot = feed.snapshot or snapshot  # only a poll advances it, because a poll wakes the streams
         return FeedCursor(snapshot)
 
     async def next_of(
-        self, tenant: str, place: FeedCursor
+        self, tenant: str, cursor: FeedCursor
     ) -> tuple[list[tuple[FeedCursor, View]], FeedCursor]:
-        """The next events after this place, each with its own, and the place after them. The same: none."""
+        """Return the next events after this cursor, each with its own, and the cursor after them (the same if none)."""
         feed = self._feeds.setdefault(tenant, Feed(tenant))
-        known = None if place.until else feed.stretches.get(place.since)
-        if known is not None:
-            until, events = known
-            way = place.within(until)
-            return [(way.at(event), event) for event in events], FeedCursor(until)
-        if not place.until and not place.is_before(feed.place):
-            return [], place
-        return await self._read(tenant, place.within(feed.place))
+        stretch = None if cursor.until else feed.stretches.get(cursor.since)
+        if stretch is not None:
+            until, events = stretch
+            span = cursor.within(until)
+            return [(span.at(event), event) for event in events], FeedCursor(until)
+        if not cursor.until and not cursor.is_before(feed.snapshot):
+            return [], cursor
+        return await self._read(tenant, cursor.within(feed.snapshot))
 
-    async def _read(self, tenant: str, place: FeedCursor) -> tuple[list[tuple[FeedCursor, View]], FeedCursor]:
-        """A page of them; at its end all of a tenant's streams are at a place that is known here."""
+    async def _read(
+        self, tenant: str, cursor: FeedCursor
+    ) -> tuple[list[tuple[FeedCursor, View]], FeedCursor]:
+        """Read a page of events. After the last page a stream is at a snapshot that is cached here."""
         async with self._db.transaction("watch", tenant=tenant) as tx:
-            events = await feed_events(tx, tenant, place, PAGE)
-        found = [(place.at(event), event) for event in events]
-        return found, found[-1][0] if len(found) == PAGE else FeedCursor(place.until)
+            events = await feed_events(tx, tenant, cursor, PAGE)
+        events_at = [(cursor.at(event), event) for event in events]
+        return events_at, events_at[-1][0] if len(events_at) == PAGE else FeedCursor(cursor.until)
 
-    # -- looking --------------------------------------------------------------------------------------
+    # -- polling --------------------------------------------------------------------------------------
 
-    async def _look_while_heard(self) -> None:
-        """Look as long as somebody listens."""
-        listener = Listener(self._db.direct, [DONE_CHANNEL, TASKS_CHANNEL, NEWS_CHANNEL], self._hear)
+    async def _poll_while_subscribed(self) -> None:
+        """Poll as long as there are subscribers."""
+        listener = Listener(self._db.direct, [DONE_CHANNEL, TASKS_CHANNEL, NEWS_CHANNEL], self._on_notify)
         try:
             await listener.start()
             while self._subscribers and not self.is_ending:
-                await asyncio.sleep(await self._timed_look())
+                await asyncio.sleep(await self._timed_poll())
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._hint.wait(), LOOK_SECONDS)
-                self._hint.clear()
+                    await asyncio.wait_for(self._has_news.wait(), POLL_SECONDS)
+                self._has_news.clear()
             self._forget()
         finally:
             await listener.stop()
 
     def _forget(self) -> None:
-        """Whoever comes next begins anew; without an await, so that nobody comes in between."""
-        self._looking = None
+        """Reset the state for the next subscriber. Has no await, so that none can arrive in between."""
+        self._poller = None
         self._feeds.clear()
         self._seqs.clear()
 
-    def _hear(self, channel: str, payload: str) -> None:
-        self._hint.set()
+    def _on_notify(self, channel: str, payload: str) -> None:
+        self._has_news.set()
 
-    async def _timed_look(self) -> float:
-        """Look, whatever comes of it. How long to rest."""
+    async def _timed_poll(self) -> float:
+        """Poll and log errors. Returns the seconds to pause."""
         clock = asyncio.get_running_loop().time
-        begun = clock()
+        started_at = clock()
         try:
-            await self._look()
-        except Exception as error:  # a database that is away comes back, and nothing is missed by that
-            log.warning("cannot look for events", error=repr(error))
-            return LOOK_SECONDS
-        return max(PAUSE_SECONDS, LEISURE * (clock() - begun))
+            await self._poll()
+        except Exception as error:  # streams miss nothing: the next poll reads the events
+            log.warning("polling for events failed", error=repr(error))
+            return POLL_SECONDS
+        return max(PAUSE_SECONDS, PAUSE_FACTOR * (clock() - started_at))
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         seqs: dict[str, int] = {}
         for tenant in {subscriber.tenant for subscriber in self._subscribers}:
             subscribers = [subscriber for subscriber in self._subscribers if subscriber.tenant == tenant]
             if any(subscriber.job_id is None for subscriber in subscribers):
-                await self._look_at_all(tenant, subscribers)
+                await self._poll_all(tenant, subscribers)
             if any(subscriber.job_id is not None for subscriber in subscribers):
-                seqs |= await self._look_at_jobs(tenant, subscribers)
+                seqs |= await self._poll_jobs(tenant, subscribers)
         self._seqs = seqs
 
-    async def _look_at_all(self, tenant: str, subscribers: list[Subscriber]) -> None:
+    async def _poll_all(self, tenant: str, subscribers: list[Subscriber]) -> None:
         feed = self._feeds.setdefault(tenant, Feed(tenant))
         async with self._db.transaction("watch", tenant=tenant) as tx:
             until = await feed_now(tx)
-            if until == feed.place:
+            if until == feed.snapshot:
                 return
             events = None
-            if feed.place:
-                events = await feed_events(tx, tenant, FeedCursor(feed.place, until), MAX_STRETCH)
-        if events is not None and len(events) < MAX_STRETCH:  # else each reads for itself, by pages
-            feed.keep(feed.place, until, events)
-        feed.place = until
+            if feed.snapshot:
+                events = await feed_events(tx, tenant, FeedCursor(feed.snapshot, until), MAX_STRETCH)
+        if events is not None and len(events) < MAX_STRETCH:  # else each stream reads its own pages
+            feed.keep(feed.snapshot, until, events)
+        feed.snapshot = until
         if events or events is None:
-            _ring(subscriber for subscriber in subscribers if subscriber.job_id is None)
+            _wake(subscriber for subscriber in subscribers if subscriber.job_id is None)
 
-    async def _look_at_jobs(self, tenant: str, subscribers: list[Subscriber]) -> dict[str, int]:
+    async def _poll_jobs(self, tenant: str, subscribers: list[Subscriber]) -> dict[str, int]:
         jobs = {subscriber.job_id for subscriber in subscribers if subscriber.job_id is not None}
         async with self._db.transaction("watch", tenant=tenant) as tx:
-            found = await seqs_of_jobs(tx, tenant, jobs)
-        moved = {job for job in jobs if job not in found or found[job][0] != self._seqs.get(job)}
-        _ring(subscriber for subscriber in subscribers if subscriber.job_id in moved)
-        return {job: seq for job, (seq, _) in found.items()}
+            seqs = await seqs_of_jobs(tx, tenant, jobs)
+        moved = {job for job in jobs if job not in seqs or seqs[job][0] != self._seqs.get(job)}
+        _wake(subscriber for subscriber in subscribers if subscriber.job_id in moved)
+        return {job: seq for job, (seq, _) in seqs.items()}
 
 
-def _ring(subscribers: Iterator[Subscriber]) -> None:
+def _wake(subscribers: Iterator[Subscriber]) -> None:
     for subscriber in subscribers:
         subscriber.wakeup.set()

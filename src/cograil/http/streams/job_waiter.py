@@ -1,4 +1,4 @@
-"""Waiting for the end of a job: a hint when it is there, and a look now and then in case none came."""
+"""Waits for the end of a job: wakes up on a notification, and polls in case one is missed."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from cograil.store.job_progress_queries import is_over
 from cograil.store.listener import Listener
 from cograil.store.write_batch import DONE_CHANNEL, TASKS_CHANNEL
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 MAX_SECONDS = 60
 
 
 class JobEndListener:
-    """Hears which jobs have ended, for all calls of one process that wait for one."""
+    """Listens for jobs that end, for all requests of one process that wait for one."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self._has_tasks = asyncio.Event()
-        self._listener = Listener(db.direct, [DONE_CHANNEL, TASKS_CHANNEL], self._hear)
+        self._listener = Listener(db.direct, [DONE_CHANNEL, TASKS_CHANNEL], self._on_notify)
         self._is_listening = False
         self._is_ending = False
 
     async def wait(self, job_id: str, tenant: str, seconds: float) -> bool:
-        """Until this job has ended, or for so long. Whether it has."""
+        """Wait until this job has ended, at most `seconds`. Returns whether it has."""
         await self._listen()
-        rung = asyncio.Event()
-        self._waiting.setdefault(job_id, set()).add(rung)
+        ended = asyncio.Event()
+        self._waiting.setdefault(job_id, set()).add(ended)
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(seconds, MAX_SECONDS)):
-                    return await self._is_over(job_id, tenant, rung)
+                    return await self._is_over(job_id, tenant, ended)
             return False
         finally:
-            self._waiting[job_id].discard(rung)
+            self._waiting[job_id].discard(ended)
             if not self._waiting[job_id]:
                 del self._waiting[job_id]
 
     async def wait_for_tasks(self, seconds: float) -> bool:
-        """Until there may be something to claim, or for so long. Whether to look again at all."""
+        """Wait until there may be a task to claim, at most `seconds`. Returns whether to look again."""
         await self._listen()
         if self._is_ending:
             return False
         self._has_tasks.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._has_tasks.wait(), min(seconds, LOOK_SECONDS))
+            await asyncio.wait_for(self._has_tasks.wait(), min(seconds, POLL_SECONDS))
         return not self._is_ending
 
     async def _listen(self) -> None:
@@ -56,19 +56,19 @@ class JobEndListener:
             await self._listener.start()
 
     def end(self) -> None:
-        """Nobody waits any longer: the process is about to stop."""
+        """End all waits: the process is about to stop."""
         self._is_ending = True
         self._has_tasks.set()
-        for bells in self._waiting.values():
-            for rung in bells:
-                rung.set()
+        for waiters in self._waiting.values():
+            for ended in waiters:
+                ended.set()
 
     async def stop(self) -> None:
-        """Hear nothing more."""
+        """Stop listening."""
         await self._listener.stop()
 
-    async def _is_over(self, job_id: str, tenant: str, rung: asyncio.Event) -> bool:
-        """Whether it is over: once it is, or when nobody is to wait any longer."""
+    async def _is_over(self, job_id: str, tenant: str, ended: asyncio.Event) -> bool:
+        """Wait until the job is over or the process stops. Returns whether the job is over."""
         while True:
             async with self._db.transaction("watch", tenant=tenant) as tx:
                 if await is_over(tx, job_id, tenant):
@@ -76,13 +76,13 @@ class JobEndListener:
             if self._is_ending:
                 return False
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(rung.wait(), LOOK_SECONDS)
-            rung.clear()
+                await asyncio.wait_for(ended.wait(), POLL_SECONDS)
+            ended.clear()
 
-    def _hear(self, channel: str, payload: str) -> None:
+    def _on_notify(self, channel: str, payload: str) -> None:
         if channel == TASKS_CHANNEL:
             self._has_tasks.set()
         elif channel == DONE_CHANNEL:
             for job_id in payload.split(","):
-                for rung in self._waiting.get(job_id, ()):
-                    rung.set()
+                for ended in self._waiting.get(job_id, ()):
+                    ended.set()

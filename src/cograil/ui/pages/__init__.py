@@ -1,4 +1,4 @@
-"""The pages, a module for each kind. Each reads in one short transaction and renders one template."""
+"""The pages, a module for each kind. Each page reads in one short transaction and renders one template."""
 
 from cograil.ui.pages.action_forms import actions
 from cograil.ui.pages.administration_page import administration
@@ -14,7 +14,7 @@ from cograil.ui.pages.monitoring_pages import watching
 from cograil.ui.pages.node_page import node_pages
 from cograil.ui.pages.retry_page import retry_pages
 from cograil.ui.pages.schedules_page import schedules
-from cograil.ui.pages.submit_page import submitting
+from cograil.ui.pages.submit_page import submit_pages
 from cograil.ui.pages.workflows_page import workflows
 
 ROUTERS = (
@@ -26,7 +26,7 @@ ROUTERS = (
     log_pages,
     retry_pages,
     workflows,
-    submitting,
+    submit_pages,
     watching,
     deliveries,
     approvals,

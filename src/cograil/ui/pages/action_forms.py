@@ -1,4 +1,4 @@
-"""What one does on the pages. Each form is confirmed, then goes through what serves the API.
+"""Actions of the pages. Each form asks for confirmation, then calls the API route.
 
 So it needs the same role, makes the same checks, and is audited in the same transaction.
 """
@@ -30,7 +30,7 @@ Form = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that one does: which role it needs, what is asked first, and what is said afterwards."""
+    """An action: its role, the question before it, and the message after it."""
 
     path: str
     role: Role
@@ -38,7 +38,7 @@ class Action:
     read: Callable[[Form], Body]
     question: str
     done: str
-    is_grave: bool = False
+    is_destructive: bool = False
     has_reason: bool = False
 
 
@@ -46,7 +46,7 @@ def _with_reason(form: Form) -> Body:
     return as_model({"reason": form.get("reason", "").strip()}, job_action_routes.ReasonBody)
 
 
-def says_nothing(form: Form) -> Body:
+def empty_body(form: Form) -> Body:
     return Body()
 
 
@@ -56,20 +56,20 @@ def _resumption(form: Form) -> Body:
 
 def _answer(name: str) -> Callable[[Form], Body]:
     def read(form: Form) -> Body:
-        said: dict[str, Json] = {"name": name, "node_id": form.get("node_id") or None}
-        said["reason"] = form.get("reason", "").strip() or None
-        said["by"] = form.get("by", "").strip() or None
+        signal: dict[str, Json] = {"name": name, "node_id": form.get("node_id") or None}
+        signal["reason"] = form.get("reason", "").strip() or None
+        signal["by"] = form.get("by", "").strip() or None
         if data := _data(form):
-            said["data"] = data
-        return as_model(said, job_action_routes.Signal)
+            signal["data"] = data
+        return as_model(signal, job_action_routes.Signal)
 
     return read
 
 
 def read_range(form: Form, *, is_preview: bool = False) -> Body:
-    """From when to when, as a field for a time gives it: in UTC, without saying so."""
+    """Parse the range of a form; its times are in UTC, without an offset."""
     first, until = (_as_moment(form.get(name, "")) for name in ("first", "until"))
-    return as_model({"first": first, "until": until, "preview": is_preview}, calendar.Range)
+    return as_model({"first": first, "until": until, "preview": is_preview}, calendar.BackfillBody)
 
 
 def _as_moment(text: str) -> str:
@@ -77,13 +77,13 @@ def _as_moment(text: str) -> str:
 
 
 def _data(form: Form) -> dict[str, Json]:
-    """What was filled in, by the names of the fields; what was left empty is not said."""
-    found: dict[str, Json] = {}
+    """Return the data fields of a form that are not empty."""
+    data: dict[str, Json] = {}
     for field, text in form.items():
         kind, _, name = field.removeprefix("data.").partition(".")
         if field.startswith("data.") and text.strip():
-            found[name] = text if kind == "text" else _as_json(name, text)
-    return found
+            data[name] = text if kind == "text" else _as_json(name, text)
+    return data
 
 
 def _as_json(name: str, text: str) -> Json:
@@ -91,7 +91,7 @@ def _as_json(name: str, text: str) -> Json:
         return strict_json.read(text.encode("utf-8", "replace"), max_bytes=64 * 1024)
     except strict_json.InvalidJson as error:
         raise InvalidInput(
-            [Problem("malformed_json", f"{name} is no JSON: {error}", f"/data/{name}")]
+            [Problem("malformed_json", f"{name} is not valid JSON: {error}", f"/data/{name}")]
         ) from None
 
 
@@ -103,7 +103,7 @@ ACTIONS = (
         _with_reason,
         "Cancel this job? Running tasks are stopped.",
         "the job was cancelled",
-        is_grave=True,
+        is_destructive=True,
         has_reason=True,
     ),
     Action(
@@ -119,7 +119,7 @@ ACTIONS = (
         "/jobs/{job_id}/resume",
         "operator",
         job_action_routes.resume_job,
-        says_nothing,
+        empty_body,
         "Resume this job?",
         "Job resumed",
     ),
@@ -139,7 +139,7 @@ ACTIONS = (
         _answer("reject"),
         "Reject this?",
         "rejected",
-        is_grave=True,
+        is_destructive=True,
         has_reason=True,
     ),
     Action(
@@ -155,7 +155,7 @@ ACTIONS = (
         "/workflows/{workflow_id}/resume",
         "operator",
         definitions.resume_workflow,
-        says_nothing,
+        empty_body,
         "Resume this workflow?",
         "Workflow resumed",
     ),
@@ -172,7 +172,7 @@ ACTIONS = (
         "/queues/{name}/resume",
         "operator",
         monitoring_routes.resume_queue,
-        says_nothing,
+        empty_body,
         "Resume this queue?",
         "Queue resumed",
     ),
@@ -197,10 +197,10 @@ ACTIONS = (
         "/schedules/{schedule}/remove",
         "operator",
         calendar.remove_schedule,
-        says_nothing,
+        empty_body,
         "Remove this schedule and its history? Its jobs stay.",
         "Schedule removed",
-        is_grave=True,
+        is_destructive=True,
     ),
     Action(
         "/schedules/{schedule}/backfill",
@@ -214,16 +214,16 @@ ACTIONS = (
         "/deliveries/{delivery_id}/resend",
         "operator",
         webhook_routes.resend,
-        says_nothing,
+        empty_body,
         "Send this again? It is the same event, under the same id.",
         "Sent again",
     ),
 )
 
 
-def _served(action: Action) -> Callable[[PageRequest], Awaitable[Response]]:
+def _action_route(action: Action) -> Callable[[PageRequest], Awaitable[Response]]:
     async def act(request: PageRequest) -> Response:
-        """Do it, once it is confirmed."""
+        """Run the action once it is confirmed."""
         form = await sent_form(request)
         back = _own(form.get("back", ""))
         if form.get("confirmed") != "yes":
@@ -255,10 +255,10 @@ def _own(place: str) -> str:
     return place if place.startswith("/ui/") and "\\" not in place and "//" not in place else "/ui/"
 
 
-def add_actions(table: Router, *found: Action) -> None:
-    """Serve these in this table."""
-    for action in found:
-        table.post(action.path, action.role, media_type=HTML)(_served(action))
+def add_actions(table: Router, *added: Action) -> None:
+    """Add the routes of these actions to this router."""
+    for action in added:
+        table.post(action.path, action.role, media_type=HTML)(_action_route(action))
 
 
 add_actions(actions, *ACTIONS)

@@ -1,4 +1,4 @@
-"""What administrators look at: the API keys of the tenant, and the settings of this server."""
+"""Administration: the API keys of the tenant, and the settings of this server."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ ROLES = (
 
 
 class SettingFilter(Query):
-    """Which settings."""
+    """The filter of the settings."""
 
     changed: Annotated[str, Field(max_length=10)] = ""
 
 
 @administration.get("/keys", "admin", media_type=HTML)
 async def show_keys(request: PageRequest) -> Response:
-    """The keys of the tenant, without their secrets."""
+    """Show the keys of the tenant, without their secrets."""
     async with request.transaction("show") as tx:
-        found = await list_keys(tx, request.caller.tenant)
+        records = await list_keys(tx, request.caller.tenant)
         now = tx.now
-    keys = [one | {"state": _state(one, now)} for one in found]
+    keys = [record | {"state": _state(record, now)} for record in records]
     return page(request, "keys.html", keys=keys, roles=ROLES)
 
 
@@ -50,14 +50,18 @@ def _state(key: View, now: datetime) -> str:
 
 @administration.get("/settings", "admin", query=SettingFilter, media_type=HTML)
 async def show_settings(request: PageRequest) -> Response:
-    """Every setting of this server with its value and where that comes from."""
+    """Show every setting of this server with its value and origin."""
     listed = [
-        one._asdict() | {"variable": variable_of(one.name)} for one in describe(request.context.settings)
+        setting._asdict() | {"variable": variable_of(setting.name)}
+        for setting in describe(request.context.settings)
     ]
     if request.query.changed == "yes":
-        listed = [one for one in listed if one["origin"] != "default"]
-    parts = [(part, list(found)) for part, found in groupby(listed, key=lambda one: _part(one["name"]))]
-    return page(request, "settings.html", parts=parts, asked=request.query)
+        listed = [setting for setting in listed if setting["origin"] != "default"]
+    parts = [
+        (part, list(settings))
+        for part, settings in groupby(listed, key=lambda setting: _part(setting["name"]))
+    ]
+    return page(request, "settings.html", parts=parts, filters=request.query)
 
 
 def _part(name: str) -> str:

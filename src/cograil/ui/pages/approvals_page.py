@@ -15,9 +15,11 @@ MOST = 200
 
 @approvals.get("/approvals", "viewer", media_type=HTML)
 async def list_approvals(request: PageRequest) -> Response:
-    """Approvals that wait, the oldest first, with the inputs of their jobs."""
+    """Show waiting approvals, the oldest first, with the inputs of their jobs."""
     async with request.transaction("show") as tx:
         waiting = await waiting_nodes(tx, request.caller.tenant, MOST)
-        jobs = await find_jobs(tx, [one["job_id"] for one in waiting], request.caller.tenant)
-    waiting = [one | {"input_params": (jobs.get(one["job_id"]) or {}).get("input_params")} for one in waiting]
+        jobs = await find_jobs(tx, [node["job_id"] for node in waiting], request.caller.tenant)
+    waiting = [
+        node | {"input_params": (jobs.get(node["job_id"]) or {}).get("input_params")} for node in waiting
+    ]
     return page(request, "approvals.html", waiting=waiting, most=MOST)

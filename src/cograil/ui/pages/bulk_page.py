@@ -21,7 +21,7 @@ from cograil.ui.rendering import gone_to, page
 from cograil.verbs.bulk import STATUSES, JobFilter, begin_bulk, find_bulk, outcome_of, preview_bulk
 
 bulk = pages("bulk")
-SELECTED = "job."  # a checkbox is named by its job: of two fields with one name only the last is read
+SELECTED = "job."  # each checkbox has its own name: of two fields with one name only the last is read
 FILTERS = ("status", "workflow_id", "label", "period", "since", "until")
 MAX_REASON = 2000
 
@@ -30,45 +30,45 @@ MAX_REASON = 2000
 async def preview(request: PageRequest) -> Response:
     """Show which jobs would be cancelled or retried; or start it, once that is confirmed."""
     form = await sent_form(request)
-    verb, wanted = _read(form)
+    verb, job_filter = _read(form)
     if form.get("confirmed") == "yes":
-        return await _start(request, verb, wanted, form.get("reason", "").strip()[:MAX_REASON])
+        return await _start(request, verb, job_filter, form.get("reason", "").strip()[:MAX_REASON])
     tenant = request.caller.tenant
     async with request.transaction("preview") as tx:
-        found = await preview_bulk(tx, verb, wanted, tenant)
-        shown = await job_queries.find_jobs(tx, found.ids, tenant)
+        preview = await preview_bulk(tx, verb, job_filter, tenant)
+        jobs = await job_queries.find_jobs(tx, preview.ids, tenant)
     filters = {name: form[name] for name in FILTERS if form.get(name)}
     return page(
         request,
         "bulk.html",
         verb=verb,
-        count=found.count,
-        selected=len(wanted.ids),
-        jobs=[shown[one] for one in found.ids if one in shown],
-        statuses=wanted.statuses,
-        fields=dict.fromkeys(map(SELECTED.__add__, wanted.ids), "on") if wanted.ids else filters,
-        filters={} if wanted.ids else filters,
+        count=preview.count,
+        selected=len(job_filter.ids),
+        jobs=[jobs[job_id] for job_id in preview.ids if job_id in jobs],
+        statuses=job_filter.statuses,
+        fields=dict.fromkeys(map(SELECTED.__add__, job_filter.ids), "on") if job_filter.ids else filters,
+        filters={} if job_filter.ids else filters,
     )
 
 
-async def _start(request: PageRequest, verb: str, wanted: JobFilter, reason: str) -> Response:
+async def _start(request: PageRequest, verb: str, job_filter: JobFilter, reason: str) -> Response:
     by = actor(as_call(request))
     async with request.transaction("bulk") as tx:
         job_id = await begin_bulk(
             tx,
             request.context.engine_context,
             verb,
-            wanted,
+            job_filter,
             by=by,
             reason=reason,
             tenant=request.caller.tenant,
         )
-        await request.audit(tx, f"bulk {verb}", job_id, reason=reason, filter=wanted.as_json())
+        await request.audit(tx, f"bulk {verb}", job_id, reason=reason, filter=job_filter.as_json())
     return gone_to(request, f"/ui/jobs/bulk/{job_id}", "Started")
 
 
 def _read(form: Mapping[str, str]) -> tuple[str, JobFilter]:
-    """What to do with which jobs. Raises Refusal for a form that does not say."""
+    """Return the verb and the jobs. Raises Refusal for an incomplete form."""
     verb, _, scope = form.get("verb", "").partition(" ")  # "cancel" for the selected jobs, "cancel matching"
     if verb not in STATUSES:
         raise Refusal(422, "invalid_value", f"an action is one of {', '.join(STATUSES)}")
@@ -83,7 +83,7 @@ def _read(form: Mapping[str, str]) -> tuple[str, JobFilter]:
 
 
 def _matching(verb: str, form: Mapping[str, str]) -> JobFilter:
-    """The filters of the list as a bulk operation knows them."""
+    """Return the filters of the list as a filter of bulk actions."""
     filters = JobFilters(**{name: form[name] for name in FILTERS if name in form}).named()
     status = filters.get("status")
     if status is not None and status not in STATUSES[verb]:
@@ -104,11 +104,11 @@ def _matching(verb: str, form: Mapping[str, str]) -> JobFilter:
 
 @bulk.get("/jobs/bulk/{job_id}", "viewer", media_type=HTML)
 async def show_progress(request: PageRequest) -> Response:
-    """How far a bulk action is, and why jobs were skipped or failed."""
+    """Show the progress of a bulk action, and why jobs were skipped or failed."""
     job_id, tenant = request.path["job_id"], request.caller.tenant
     async with request.transaction("show") as tx:
         job = (await job_queries.find_jobs(tx, [job_id], tenant)).get(job_id) if is_id(job_id) else None
         if job is None:
-            raise NotFound("there is no such bulk action")
+            raise NotFound("unknown bulk action")
         operation = await find_bulk(tx, job_id, tenant)
     return page(request, "bulk_progress.html", job=job, operation=operation, outcome=outcome_of(operation))

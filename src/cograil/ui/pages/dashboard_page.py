@@ -1,4 +1,4 @@
-"""The first page: what there is, what happens, what fails, and what waits and why."""
+"""The dashboard: job counts, throughput, failures, and what waits and why."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ RECENT, FAILING, EXPLAINED = 8, 6, 5
 MAX_COUNTED = 20_000
 
 
-class Period(Query):
-    """Of what time the chart is."""
+class DashboardQuery(Query):
+    """The period of the chart."""
 
     period: str = "24h"
 
 
-@home.get("/", "viewer", query=Period, media_type=HTML)
+@home.get("/", "viewer", query=DashboardQuery, media_type=HTML)
 async def show_home(request: PageRequest) -> Response:
     """The dashboard."""
     tenant = request.caller.tenant
@@ -77,28 +77,28 @@ async def _buckets(tx: Transaction, tenant: str, period: str) -> list[View]:
 
 
 def _chart(buckets: list[View]) -> Json:
-    """Columns for the chart."""
+    """Return the columns of the chart."""
     return {
-        "at": [int(one["bucket_start"].timestamp()) for one in buckets],
-        "completed": [one["jobs_completed"] for one in buckets],
-        "failed": [one["jobs_failed"] for one in buckets],
-        "submitted": [one["jobs_submitted"] for one in buckets],
+        "at": [int(bucket["bucket_start"].timestamp()) for bucket in buckets],
+        "completed": [bucket["jobs_completed"] for bucket in buckets],
+        "failed": [bucket["jobs_failed"] for bucket in buckets],
+        "submitted": [bucket["jobs_submitted"] for bucket in buckets],
     }
 
 
 async def _waits(request: PageRequest, tx: Transaction) -> list[View]:
-    """The jobs that are under way for longest, and what each waits for first."""
+    """Return the longest running jobs, and the first blocker of each."""
     tenant, definitions = request.caller.tenant, request.context.engine_context.definitions
     ids = [job["job_id"] for job in await oldest_jobs(tx, tenant, EXPLAINED)]
     jobs = await job_queries.find_jobs(tx, ids, tenant)
-    found = []
+    waits = []
     for job_id in ids:
         blockers = (await explain(tx, definitions, job_id, tenant)).blockers
-        found.append({"job": jobs[job_id], "blocker": blockers[0] if blockers else None})
-    return found
+        waits.append({"job": jobs[job_id], "blocker": blockers[0] if blockers else None})
+    return waits
 
 
 @home.get("/events/stream", "viewer", query=WholeFeed, is_stream=True, headers=("Last-Event-ID",))
 async def follow_all(request: PageRequest) -> Response:
-    """The events of all jobs."""
+    """Stream the events of all jobs."""
     return await stream_all(as_call(request))

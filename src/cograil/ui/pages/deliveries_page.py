@@ -16,8 +16,8 @@ from cograil.model.ids import is_id
 from cograil.model.workflow import Json
 from cograil.store.job_queries import View
 from cograil.ui.page_context import HTML, PageRequest, as_call, pages, sent_form
-from cograil.ui.pages.action_forms import Action, add_actions, says_nothing
-from cograil.ui.pages.monitoring_pages import chosen, older_of
+from cograil.ui.pages.action_forms import Action, add_actions, empty_body
+from cograil.ui.pages.monitoring_pages import checked_choice, older_of
 from cograil.ui.rendering import page
 from cograil.verbs import outbox
 
@@ -27,7 +27,7 @@ STATES = ("pending", "delivered", "dead")
 
 
 class DeliveryFilters(Query):
-    """Which deliveries."""
+    """The filter of the delivery list."""
 
     state: Annotated[str, Field(max_length=20)] = ""
     job_id: Annotated[str, Field(max_length=64)] = ""
@@ -42,31 +42,31 @@ async def list_deliveries(request: PageRequest) -> Response:
 
 async def _listed(
     request: PageRequest,
-    asked: DeliveryFilters,
+    filters: DeliveryFilters,
     *,
     created: View | None = None,
     form: Mapping[str, str] | None = None,
     problems: tuple[Problem, ...] = (),
 ) -> Response:
-    tenant, state = request.caller.tenant, chosen(asked.state, STATES)
-    job_id = asked.job_id.strip() if is_id(asked.job_id.strip()) else None
+    tenant, state = request.caller.tenant, checked_choice(filters.state, STATES)
+    job_id = filters.job_id.strip() if is_id(filters.job_id.strip()) else None
     bound = (tenant, "pages of deliveries", state, job_id)
-    before = request.context.cursors.read(asked.cursor, *bound) if asked.cursor else None
+    before = request.context.cursors.read(filters.cursor, *bound) if filters.cursor else None
     async with request.transaction("show") as tx:
-        found = await outbox.list_deliveries(
+        deliveries = await outbox.list_deliveries(
             tx, tenant, state=state, job_id=job_id, before=before, limit=PAGE
         )
         subscriptions = await outbox.list_subscriptions(tx, tenant)
-    place = found[-1]["delivery_id"] if len(found) == PAGE else None
+    place = deliveries[-1]["delivery_id"] if len(deliveries) == PAGE else None
     return page(
         request,
         "deliveries.html",
         status=422 if problems else 200,
-        deliveries=found,
+        deliveries=deliveries,
         subscriptions=subscriptions,
-        asked=asked,
+        filters=filters,
         states=STATES,
-        older=older_of(request, place, asked.model_dump(), bound),
+        older=older_of(request, place, filters.model_dump(), bound),
         created=created,
         form=form or {},
         problems=problems,
@@ -75,10 +75,10 @@ async def _listed(
 
 @deliveries.post("/subscriptions", "operator", media_type=HTML)
 async def add_subscription(request: PageRequest) -> Response:
-    """Subscribe the receiver of the form; its secret is shown on this one page."""
+    """Subscribe the receiver of the form; its secret is shown only on this page."""
     form = await sent_form(request)
     call = as_call(request)
-    types = [one.strip() for one in form.get("types", "").split(",") if one.strip()]
+    types = [name.strip() for name in form.get("types", "").split(",") if name.strip()]
     body: dict[str, Json] = {"url": form.get("url", "").strip(), "types": types}
     if workflow_id := form.get("workflow_id", "").strip():
         body["workflow_id"] = workflow_id
@@ -96,16 +96,16 @@ add_actions(
         "/subscriptions/{subscription_id}/remove",
         "operator",
         webhook_routes.unsubscribe,
-        says_nothing,
+        empty_body,
         "Remove this subscription?",
         "Subscription removed",
-        is_grave=True,
+        is_destructive=True,
     ),
     Action(
         "/subscriptions/{subscription_id}/enable",
         "operator",
         webhook_routes.enable_subscription,
-        says_nothing,
+        empty_body,
         "Enable this subscription?",
         "Subscription enabled",
     ),

@@ -1,4 +1,4 @@
-"""The list of jobs: by status, time, workflow, label and input; sorted; with actions on many at once."""
+"""The job list: filtered by status, time, workflow, label and input; sorted; with bulk actions."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ PAGE = 50
 PERIODS = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
 PERIOD_NAMES = {"1h": "last hour", "24h": "last 24 hours", "7d": "last 7 days"}
 SORTS = {"newest": "newest first", "oldest": "oldest first", "longest": "longest first"}
-SEARCHED = frozenset({"label", "q", "period", "since", "until", "sort"})  # what the plain list cannot do
+SEARCHED = frozenset({"label", "q", "period", "since", "until", "sort"})  # filters that need a search
 Word = Annotated[str, Field(max_length=300)]
 Clock = Annotated[str, Field(max_length=40)]
 
 
 class JobFilters(Query):
-    """Which jobs. An empty field does not filter; the clocks of `since` and `until` are of `zone`."""
+    """The filter of the job list. An empty field does not filter; `since` and `until` are in `zone`."""
 
     status: Word = ""
     workflow_id: Word = ""
@@ -50,9 +50,9 @@ class JobFilters(Query):
     cursor: Annotated[str, Field(max_length=1024)] = ""
 
     def named(self) -> dict[str, str]:
-        """The filters that are set, with times in UTC. Raises Refusal for a value that does not exist."""
-        given = {name: value.strip() for name, value in self.model_dump(exclude={"cursor", "zone"}).items()}
-        filters = {name: value for name, value in given.items() if value}
+        """Return the filters that are set, with times in UTC. Raises Refusal for an unknown value."""
+        values = {name: value.strip() for name, value in self.model_dump(exclude={"cursor", "zone"}).items()}
+        filters = {name: value for name, value in values.items() if value}
         _check(filters, "status", DISPLAY_STATUSES)
         _check(filters, "period", tuple(PERIODS))
         _check(filters, "sort", tuple(SORTS))
@@ -79,7 +79,7 @@ def _utc_clock(name: str, text: str, zone: str) -> str:
 
 
 def range_of(filters: Mapping[str, str]) -> tuple[datetime | None, datetime | None]:
-    """The times of submission between which jobs are listed."""
+    """Return the range of submission times."""
     if "period" in filters:
         return clock.now() - PERIODS[filters["period"]], None
     bounds = (filters.get(name) for name in ("since", "until"))
@@ -89,43 +89,49 @@ def range_of(filters: Mapping[str, str]) -> tuple[datetime | None, datetime | No
 
 @jobs.get("/jobs", "viewer", query=JobFilters, media_type=HTML)
 async def list_jobs(request: PageRequest) -> Response:
-    """Jobs, newest first unless another order is chosen."""
-    asked: JobFilters = request.query
-    filters = asked.named()
+    """Show jobs, newest first by default."""
+    query: JobFilters = request.query
+    filters = query.named()
     bound = (request.caller.tenant, "pages of jobs", *sorted(filters.items()))
-    place = request.context.cursors.read(asked.cursor, *bound) if asked.cursor else None
+    position = request.context.cursors.read(query.cursor, *bound) if query.cursor else None
     async with request.transaction("show") as tx:
-        found, stopped_at = await _find(tx, request.caller.tenant, filters, place)
-        known = await workflow_store.list_workflows(tx, request.caller.tenant)
+        jobs, stopped_at = await _find(tx, request.caller.tenant, filters, position)
+        workflows = await workflow_store.list_workflows(tx, request.caller.tenant)
     older = None
     if stopped_at is not None:
         older = urlencode(filters | {"cursor": request.context.cursors.make(stopped_at, *bound)})
     return page(
         request,
         "jobs.html",
-        jobs=found,
+        jobs=jobs,
         filters=filters,
         statuses=DISPLAY_STATUSES,
         periods=PERIOD_NAMES,
         sorts=SORTS,
-        workflows=sorted({one["workflow_id"] for one in known}),
-        has_errors=any(job["error"] for job in found),
+        workflows=sorted({workflow["workflow_id"] for workflow in workflows}),
+        has_errors=any(job["error"] for job in jobs),
         older=older,
-        is_first=place is None,
+        is_first=position is None,
     )
 
 
 async def _find(
-    tx: Transaction, tenant: str, filters: Mapping[str, str], place: str | None
+    tx: Transaction, tenant: str, filters: Mapping[str, str], position: str | None
 ) -> tuple[list[View], str | None]:
-    """A page of them, and the id after which the next begins."""
+    """Return a page of jobs, and the id after which the next one starts."""
     statuses = [filters["status"]] if "status" in filters else None
     workflow = filters.get("workflow_id")
     if SEARCHED.isdisjoint(filters):
-        found = await job_queries.list_jobs(
-            tx, tenant=tenant, statuses=statuses, workflow=workflow, before=place, limit=PAGE, is_apart=True
+        jobs = await job_queries.list_jobs(
+            tx,
+            tenant=tenant,
+            statuses=statuses,
+            workflow=workflow,
+            before=position,
+            limit=PAGE,
+            is_apart=True,
         )
-        return found, found[-1]["job_id"] if len(found) == PAGE else None
+        return jobs, jobs[-1]["job_id"] if len(jobs) == PAGE else None
     return await search_jobs(
         tx,
         tenant,
@@ -133,19 +139,19 @@ async def _find(
         workflow=workflow,
         labels=labels_of(filters.get("label", "")),
         text=filters.get("q"),
-        window=_window(filters, place),
+        window=_window(filters, position),
         limit=PAGE,
         is_apart=True,
     )
 
 
-def _window(filters: Mapping[str, str], place: str | None) -> JobWindow:
-    """The jobs of the chosen time, from where the page before ended."""
+def _window(filters: Mapping[str, str], position: str | None) -> JobWindow:
+    """Return the window of the chosen time, after the previous page."""
     first, last = range_of(filters)
     sort = cast("JobSort", filters.get("sort", "newest"))
     window = JobWindow(sort=sort)
     window = window if first is None else window._replace(after=first_id_at(first))
     window = window if last is None else window._replace(before=first_id_at(last))
-    if place is None:
+    if position is None:
         return window
-    return window._replace(after=place) if sort == "oldest" else window._replace(before=place)
+    return window._replace(after=position) if sort == "oldest" else window._replace(before=position)

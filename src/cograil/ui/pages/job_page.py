@@ -1,4 +1,4 @@
-"""One job: its graph, live and at any moment before, why it waits, its timeline."""
+"""The page of a job: its graph, live and at any earlier event, why it waits, its timeline."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from cograil.store.job_progress_queries import new_events
 from cograil.store.job_queries import View
 from cograil.store.job_snapshot import JobSnapshot, NodeSnapshot
 from cograil.store.workflow_queries import list_versions
-from cograil.ui.failure import Failure, failure_of
-from cograil.ui.gantt import chart_of, retold
+from cograil.ui.failure import JobFailure, failure_of
+from cograil.ui.gantt import chart_of, time_spans
 from cograil.ui.graph_model import board_at, graph_of, state_of
 from cograil.ui.page_context import HTML, PageRequest, as_call, pages
 from cograil.ui.rendering import page
@@ -38,25 +38,25 @@ EVENTS_SHOWN, BLOCKERS_SHOWN, MAX_EVENTS, QUESTIONS_SHOWN = 40, 12, 500, 5
 BUCKETS = 120
 
 
-class Moment(Query):
-    """The number of the event."""
+class EventNumber(Query):
+    """The number of an event."""
 
     seq: Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 class EventFilter(Query):
-    """Which events of the timeline. What is empty is not asked for."""
+    """The filter of the timeline. An empty field does not filter."""
 
     type: Annotated[str, Field(max_length=64)] = ""
     node: Annotated[str, Field(max_length=64)] = ""
 
-    def picks(self, event: View) -> bool:
-        """Whether this is one of them."""
+    def matches(self, event: View) -> bool:
+        """Return whether the filter matches this event."""
         return self.type in ("", event["event_type"]) and self.node in ("", event["node_id"])
 
 
 async def find(request: PageRequest, tx: Transaction) -> tuple[View, Workflow, JobSnapshot]:
-    """The job of the path, its workflow and its board. Raises JobNotFound."""
+    """Return the job of the path, its workflow and its snapshot. Raises JobNotFound."""
     job, workflow = await find_job(as_call(request), tx)
     board = await store.load_job_snapshot(tx, job["job_id"], request.caller.tenant)
     if board is None:
@@ -66,7 +66,7 @@ async def find(request: PageRequest, tx: Transaction) -> tuple[View, Workflow, J
 
 @job_pages.get("/jobs/{job_id}", "viewer", media_type=HTML)
 async def show_job(request: PageRequest) -> Response:
-    """A job with its graph."""
+    """Show a job with its graph."""
     tenant, definitions = request.caller.tenant, request.context.engine_context.definitions
     async with request.transaction("show") as tx:
         job, workflow, board = await find(request, tx)
@@ -94,7 +94,9 @@ async def show_job(request: PageRequest) -> Response:
     )
 
 
-async def _find_failure(tx: Transaction, job: View, workflow: Workflow, board: JobSnapshot) -> Failure | None:
+async def _find_failure(
+    tx: Transaction, job: View, workflow: Workflow, board: JobSnapshot
+) -> JobFailure | None:
     node_id = (job["error"] or {}).get("node_id")
     traceback = await job_queries.find_traceback(tx, job["job_id"], node_id) if node_id else None
     return failure_of(job, board, workflow, traceback)
@@ -103,31 +105,33 @@ async def _find_failure(tx: Transaction, job: View, workflow: Workflow, board: J
 async def _find_questions(
     tx: Transaction, job_id: str, tenant: str, blockers: Sequence[JobBlocker]
 ) -> list[View]:
-    """The approvals that wait for an answer, with what they ask and until when."""
+    """Return the waiting approvals, with their messages and deadlines."""
     questions = []
-    for one in [one for one in blockers if one.kind == "approval" and one.node_id][:QUESTIONS_SHOWN]:
-        node = await store.show_node(tx, job_id, one.node_id or "", tenant)
-        asked = (node or {}).get("input") or {}
+    for blocker in [blocker for blocker in blockers if blocker.kind == "approval" and blocker.node_id][
+        :QUESTIONS_SHOWN
+    ]:
+        node = await store.show_node(tx, job_id, blocker.node_id or "", tenant)
+        node_input = (node or {}).get("input") or {}
         questions.append(
             {
-                "node_id": one.node_id,
-                "message": asked.get("message"),
-                "approvers": asked.get("approvers"),
-                "deadline": one.until,
+                "node_id": blocker.node_id,
+                "message": node_input.get("message"),
+                "approvers": node_input.get("approvers"),
+                "deadline": blocker.until,
             }
         )
     return questions
 
 
 async def is_published(tx: Transaction, job: View, tenant: str) -> bool:
-    """Whether jobs of this version can be submitted: a draft cannot."""
+    """Return whether the version of this job is published; a draft cannot be submitted."""
     versions = await list_versions(tx, tenant, job["workflow_id"])
-    return any(one["version"] == job["workflow_version"] for one in versions)
+    return any(version["version"] == job["workflow_version"] for version in versions)
 
 
 @job_pages.get("/jobs/{job_id}/state", "viewer")
 async def show_state(request: PageRequest) -> Response:
-    """How the job stands, for the page that shows it. It asks often: not what the job took and returned."""
+    """Return the state of a job for its page. Polled often, so without inputs and outputs."""
     job_id = request.path["job_id"]
     async with request.transaction("show") as tx:
         board = await store.load_job_snapshot(tx, job_id, request.caller.tenant)
@@ -137,9 +141,9 @@ async def show_state(request: PageRequest) -> Response:
     return reply(state_of(board, workflow))
 
 
-@job_pages.get("/jobs/{job_id}/at", "viewer", query=Moment)
+@job_pages.get("/jobs/{job_id}/at", "viewer", query=EventNumber)
 async def show_past(request: PageRequest) -> Response:
-    """How the job stood when this event had just happened."""
+    """Return the state of the job just after this event."""
     async with request.transaction("show") as tx:
         job, workflow = await find_job(as_call(request), tx)
         board = await past_board(request, tx, job["job_id"], workflow, request.query.seq)
@@ -149,20 +153,20 @@ async def show_past(request: PageRequest) -> Response:
 async def past_board(
     request: PageRequest, tx: Transaction, job_id: str, workflow: Workflow, seq: int
 ) -> JobSnapshot:
-    """The board of that moment. Raises Refusal for a number that the job has not come to."""
+    """Return the snapshot at this event. Raises Refusal for an event that does not exist."""
     tenant = request.caller.tenant
     events = await new_events(tx, job_id, 0, tenant)
     children = await store.children_at(tx, job_id, tenant, seq) if workflow.has_fan_outs else {}
     now = await store.load_job_snapshot(tx, job_id, tenant)
     if not events or now is None or seq > now.seq:
-        raise Refusal(404, "not_found", "this job has no such event, or not any more")
+        raise Refusal(404, "not_found", "this job does not have this event, or no longer")
     at = await store.find_event_time(tx, job_id, tenant, seq)
     board = board_at(events, children, max(seq, events[0]["seq"]), workflow, at)
     return replace(board, nodes={name: _with_branch(card, now) for name, card in board.nodes.items()})
 
 
 def _with_branch(card: NodeSnapshot, now: JobSnapshot) -> NodeSnapshot:
-    """A branch is taken once: which one, the node knows and its events do not."""
+    """Return the node with its branch, which its events do not contain."""
     known = now.nodes.get(card.node_id)
     if known is None or card.status != "completed":
         return card
@@ -171,8 +175,8 @@ def _with_branch(card: NodeSnapshot, now: JobSnapshot) -> NodeSnapshot:
 
 @job_pages.get("/jobs/{job_id}/timeline", "viewer", query=EventFilter, media_type=HTML)
 async def show_timeline(request: PageRequest) -> Response:
-    """When each node ran, and what happened."""
-    tenant, asked = request.caller.tenant, request.query
+    """Show when each node ran, and the events."""
+    tenant, query = request.caller.tenant, request.query
     async with request.transaction("show") as tx:
         job, workflow, board = await find(request, tx)
         events = await new_events(tx, job["job_id"], 0, tenant)
@@ -181,17 +185,17 @@ async def show_timeline(request: PageRequest) -> Response:
         spread = {}
         if workflow.has_fan_outs:
             spread = await store.spread_of_children(tx, job["job_id"], tenant, first, last, BUCKETS)
-    chart = chart_of(board, workflow, retold(events), spread, (first, last), BUCKETS)
+    chart = chart_of(board, workflow, time_spans(events), spread, (first, last), BUCKETS)
     return page(
         request,
         "timeline.html",
         job=job,
         workflow=workflow,
         chart=chart,
-        events=[event for event in events if asked.picks(event)][-MAX_EVENTS:],
+        events=[event for event in events if query.matches(event)][-MAX_EVENTS:],
         most=MAX_EVENTS,
         types=sorted({event["event_type"] for event in events}),
-        asked=asked,
+        filters=query,
         is_over=board.finished_at is not None,
     )
 
@@ -200,5 +204,5 @@ async def show_timeline(request: PageRequest) -> Response:
     "/jobs/{job_id}/events/stream", "viewer", query=JobFeed, is_stream=True, headers=("Last-Event-ID",)
 )
 async def follow_job(request: PageRequest) -> Response:
-    """The events of a job."""
+    """Stream the events of a job."""
     return await stream_job(as_call(request))

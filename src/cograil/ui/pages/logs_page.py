@@ -26,7 +26,7 @@ PLACE = r"^[0-9]{1,18}\.[0-9]{1,18}$"
 
 
 class LogView(Query):
-    """Which lines; `before` is where older ones are. What is empty is not asked for."""
+    """The filter of the log; `before` is the cursor of older lines. An empty field does not filter."""
 
     node: Annotated[str, Field(max_length=80)] = ""
     level: Annotated[str, Field(max_length=20)] = ""
@@ -34,50 +34,52 @@ class LogView(Query):
     before: Annotated[str, Field(pattern=PLACE)] | None = None
 
     def filter(self) -> LogFilter:
-        """The same for the store. Raises Refusal for a level that does not exist."""
+        """Return the filter for the store. Raises Refusal for an unknown level."""
         if self.level and self.level not in LEVELS:
             raise Refusal(422, "invalid_parameter", f"level is one of {', '.join(LEVELS)}")
         return LogFilter(self.node or None, self.level or None, self.search.strip() or None)
 
     def parameters(self, **more: str) -> str:
-        """The same as a query."""
+        """Return the filter as a query string."""
         chosen = {"node": self.node, "level": self.level, "search": self.search, **more}
         return urlencode({name: value for name, value in chosen.items() if value})
 
 
 class LogDownload(LogView):
-    """The same as a file: `text`, or `json` for a JSON object in each line."""
+    """The log as a file: `text`, or `json` with one JSON object per line."""
 
     format: Annotated[str, Field(pattern="^(text|json)$")] = "text"
 
 
 @log_pages.get("/jobs/{job_id}/logs", "viewer", query=LogView, media_type=HTML)
 async def show_logs(request: PageRequest) -> Response:
-    """The last lines of a job, or older ones."""
-    asked: LogView = request.query
-    before = END if asked.before is None else LogPosition.read(asked.before)
-    tenant, wanted = request.caller.tenant, asked.filter()
+    """Show the last lines of a job, or older ones."""
+    query: LogView = request.query
+    before = END if query.before is None else LogPosition.read(query.before)
+    tenant, log_filter = request.caller.tenant, query.filter()
     async with request.transaction("show") as tx:
         job, workflow = await find_job(as_call(request), tx)
-        found = await newest_job_logs(tx, job["job_id"], tenant, wanted, before=before, limit=LINES_SHOWN)
+        log_page = await newest_job_logs(
+            tx, job["job_id"], tenant, log_filter, before=before, limit=LINES_SHOWN
+        )
     return page(
         request,
         "logs.html",
         job=job,
         workflow=workflow,
-        lines=in_order(found.lines),
-        asked=asked,
+        lines=in_order(log_page.lines),
+        filters=query,
         levels=LEVELS,
-        query=asked.parameters(),
-        older=None if found.next is None else asked.parameters(before=str(found.next)),
-        is_newest=asked.before is None,
-        is_filtered=bool(asked.node or asked.level or asked.search),
+        query=query.parameters(),
+        older=None if log_page.next is None else query.parameters(before=str(log_page.next)),
+        is_newest=query.before is None,
+        is_filtered=bool(query.node or query.level or query.search),
         address=f"/ui/jobs/{job['job_id']}",
     )
 
 
 def in_order(lines: Sequence[View]) -> list[View]:
-    """Lines by the clock of the workers, with their times as times; workers store theirs some at a time."""
+    """Return lines by the clock of the workers, with parsed times; workers store lines in batches."""
     timed = [line | {"at": _time(line.get("at"))} for line in lines]
     return sorted(timed, key=lambda line: line["at"].timestamp() if line["at"] else 0.0)
 
@@ -92,19 +94,19 @@ def _time(text: object) -> datetime | None:
 
 @log_pages.get("/jobs/{job_id}/logs/download", "viewer", query=LogDownload, media_type="text/plain")
 async def download_logs(request: PageRequest) -> Response:
-    """All lines as a file."""
-    asked: LogDownload = request.query
-    wanted, is_json = asked.filter(), asked.format == "json"
+    """Download all lines as a file."""
+    query: LogDownload = request.query
+    log_filter, is_json = query.filter(), query.format == "json"
     text: list[str] = []
-    place: LogPosition | None = START
-    while place is not None and len(text) < MAX_DOWNLOAD:
+    cursor: LogPosition | None = START
+    while cursor is not None and len(text) < MAX_DOWNLOAD:
         async with request.transaction("show") as tx:
             job, _ = await find_job(as_call(request), tx)
-            found = await job_logs(
-                tx, job["job_id"], request.caller.tenant, wanted, after=place, limit=LINES_AT_ONCE
+            log_page = await job_logs(
+                tx, job["job_id"], request.caller.tenant, log_filter, after=cursor, limit=LINES_AT_ONCE
             )
-        text += [_as_json(line) if is_json else _as_text(line) for line in found.lines]
-        place = found.next
+        text += [_as_json(line) if is_json else _as_text(line) for line in log_page.lines]
+        cursor = log_page.next
     name = f"{request.path['job_id']}.{'jsonl' if is_json else 'log'}"
     kind = "application/x-ndjson" if is_json else "text/plain; charset=utf-8"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
@@ -118,5 +120,5 @@ def _as_text(line: View) -> str:
 
 
 def _as_json(line: View) -> str:
-    kept = {name: value for name, value in line.items() if name != "cursor"}
-    return orjson.dumps(kept, default=str).decode() + "\n"
+    fields = {name: value for name, value in line.items() if name != "cursor"}
+    return orjson.dumps(fields, default=str).decode() + "\n"

@@ -1,4 +1,4 @@
-"""How all of it is doing: nodes and tasks across jobs, queues, processes, health, and who did what."""
+"""Monitoring pages: nodes and tasks across jobs, queues, processes, health, the audit log."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from cograil.ui.rendering import page
 watching = pages("watching")
 PAGE = 100
 NODES_SHOWN, JOBS_WITH_WORKERS = 50, 30
-ENDED, SHOWN_ENDED = 500, 50  # attempts that are measured, and those of them that are listed
+ENDED, SHOWN_ENDED = 500, 50  # ended attempts that are measured, and that are listed
 Word = Annotated[str, Field(max_length=256)]
 Cursor = Annotated[str, Field(max_length=1024)]
 TASK_STATES = ("ready", "held", "running")
 
 
 class NodeFilters(Query):
-    """Which nodes."""
+    """The filter of the node list."""
 
     status: Word = ""
     workflow_id: Word = ""
@@ -41,7 +41,7 @@ class NodeFilters(Query):
 
 
 class TaskFilters(Query):
-    """Which tasks."""
+    """The filter of the task list."""
 
     state: Word = ""
     queue: Word = ""
@@ -50,45 +50,45 @@ class TaskFilters(Query):
     cursor: Cursor = ""
 
 
-class AuditPage(Query):
-    """Which page."""
+class AuditQuery(Query):
+    """The page of the audit log."""
 
     cursor: Cursor = ""
 
 
-def chosen(given: str, known: tuple[str, ...]) -> str | None:
-    """One of these, or none. Raises Refusal for anything else."""
-    if given and given not in known:
+def checked_choice(value: str, known: tuple[str, ...]) -> str | None:
+    """Return the value if it is known, or None if empty. Raises Refusal for anything else."""
+    if value and value not in known:
         raise Refusal(422, "invalid_parameter", f"one of {', '.join(known)}")
-    return given or None
+    return value or None
 
 
 def _node_status(text: str) -> str | None:
-    """The state of nodes that a URL names, as programs or as people call it. Raises Refusal for another."""
+    """Return the node status, by its API or display name. Raises Refusal for an unknown one."""
     shown = {shown_node_status(name): name for name in NODE_STATES}
-    return text if text in NODE_STATES else shown.get(text) or chosen(text, tuple(shown))
+    return text if text in NODE_STATES else shown.get(text) or checked_choice(text, tuple(shown))
 
 
 def older_of(
-    request: PageRequest, place: str | None, asked: dict[str, Any], bound: tuple[Any, ...]
+    request: PageRequest, position: str | None, filters: dict[str, Any], bound: tuple[Any, ...]
 ) -> str | None:
-    """The parameters of the next page."""
-    if place is None:
+    """Return the query string of the next page."""
+    if position is None:
         return None
-    kept = {name: value for name, value in asked.items() if value and name != "cursor"}
-    return urlencode(kept | {"cursor": request.context.cursors.make(place, *bound)})
+    parameters = {name: value for name, value in filters.items() if value and name != "cursor"}
+    return urlencode(parameters | {"cursor": request.context.cursors.make(position, *bound)})
 
 
 @watching.get("/nodes", "viewer", query=NodeFilters, media_type=HTML)
 async def list_nodes(request: PageRequest) -> Response:
-    """Nodes across jobs, newest jobs first."""
-    asked: NodeFilters = request.query
-    tenant, status = request.caller.tenant, _node_status(asked.status)
-    workflow = asked.workflow_id.strip() or None
-    name, has_children = asked.name.strip() or None, asked.children == "yes"
-    bound = (tenant, "pages of nodes", status, workflow, name, asked.children)
-    place = request.context.cursors.read(asked.cursor, *bound) if asked.cursor else ""
-    after = (place.partition(" ")[0], place.partition(" ")[2]) if place else None
+    """Show nodes across jobs, newest jobs first."""
+    query: NodeFilters = request.query
+    tenant, status = request.caller.tenant, _node_status(query.status)
+    workflow = query.workflow_id.strip() or None
+    name, has_children = query.name.strip() or None, query.children == "yes"
+    bound = (tenant, "pages of nodes", status, workflow, name, query.children)
+    position = request.context.cursors.read(query.cursor, *bound) if query.cursor else ""
+    after = (position.partition(" ")[0], position.partition(" ")[2]) if position else None
     async with request.transaction("show") as tx:
         nodes, stopped_at = await store.nodes_across(
             tx,
@@ -100,16 +100,16 @@ async def list_nodes(request: PageRequest) -> Response:
             name=name,
             has_children=has_children,
         )
-        ended = list(dict.fromkeys(one["job_id"] for one in nodes if not one["worker"]))
+        ended = list(dict.fromkeys(node["job_id"] for node in nodes if not node["worker"]))
         workers = await store.last_workers(tx, tenant, ended[:JOBS_WITH_WORKERS])
-    for one in nodes:
-        one["worker"] = one["worker"] or workers.get((one["job_id"], one["node_id"]))
-    older = older_of(request, stopped_at and " ".join(stopped_at), asked.model_dump(), bound)
+    for node in nodes:
+        node["worker"] = node["worker"] or workers.get((node["job_id"], node["node_id"]))
+    older = older_of(request, stopped_at and " ".join(stopped_at), query.model_dump(), bound)
     return page(
         request,
         "nodes.html",
         nodes=nodes,
-        asked=asked,
+        filters=query,
         status_filter=status,
         states=NODE_STATES[1:],
         older=older,
@@ -118,35 +118,37 @@ async def list_nodes(request: PageRequest) -> Response:
 
 @watching.get("/tasks", "viewer", query=TaskFilters, media_type=HTML)
 async def list_tasks(request: PageRequest) -> Response:
-    """Attempts that are due or running, what became of the last ones that ended, and how long they took."""
-    asked: TaskFilters = request.query
-    tenant, state = request.caller.tenant, chosen(asked.state, TASK_STATES)
-    queue, handler, worker = (one.strip() or None for one in (asked.queue, asked.handler, asked.worker))
+    """Show queued and running attempts, and the results and durations of recently ended ones."""
+    query: TaskFilters = request.query
+    tenant, state = request.caller.tenant, checked_choice(query.state, TASK_STATES)
+    queue, handler, worker = (text.strip() or None for text in (query.queue, query.handler, query.worker))
     bound = (tenant, "pages of tasks", state, queue, handler, worker)
-    before = int(request.context.cursors.read(asked.cursor, *bound)) if asked.cursor else None
+    before = int(request.context.cursors.read(query.cursor, *bound)) if query.cursor else None
     async with request.transaction("show") as tx:
         tasks, stopped_at = await store.live_tasks(
             tx, tenant, state=state, queue=queue, handler=handler, worker=worker, before=before, limit=PAGE
         )
         ended = await store.ended_tasks(tx, tenant, worker, ENDED)
-    seconds = [(one["ended_at"] - one["started_at"]).total_seconds() for one in ended if one["started_at"]]
+    seconds = [
+        (task["ended_at"] - task["started_at"]).total_seconds() for task in ended if task["started_at"]
+    ]
     return page(
         request,
         "tasks.html",
         tasks=tasks,
-        asked=asked,
+        filters=query,
         states=TASK_STATES,
-        workers=sorted({one["worker"] for one in (*tasks, *ended) if one["worker"]}),
+        workers=sorted({task["worker"] for task in (*tasks, *ended) if task["worker"]}),
         ended=ended,
         shown=SHOWN_ENDED,
         bars=histogram(seconds),
-        older=older_of(request, None if stopped_at is None else str(stopped_at), asked.model_dump(), bound),
+        older=older_of(request, None if stopped_at is None else str(stopped_at), query.model_dump(), bound),
     )
 
 
 @watching.get("/queues", "viewer", media_type=HTML)
 async def show_queues(request: PageRequest) -> Response:
-    """Queues: what waits and since when."""
+    """Show the queues, with their depth and oldest age."""
     async with request.transaction("show") as tx:
         queues = await store.queue_status(tx, request.caller.tenant)
     return page(request, "queues.html", queues=queues)
@@ -154,15 +156,15 @@ async def show_queues(request: PageRequest) -> Response:
 
 @watching.get("/workers", "operator", media_type=HTML)
 async def show_processes(request: PageRequest) -> Response:
-    """Workers and orchestrators, and when they were last heard of."""
+    """Show workers and orchestrators, and their last heartbeats."""
     async with request.transaction("show") as tx:
-        found = await job_queries.list_processes(tx)
+        processes = await job_queries.list_processes(tx)
         seconds, handlers = await store.health_work(tx, request.caller.tenant)
     return page(
         request,
         "workers.html",
-        workers=[one for one in found if one["kind"] == "worker"],
-        orchestrators=[one for one in found if one["kind"] == "orchestrator"],
+        workers=[process for process in processes if process["kind"] == "worker"],
+        orchestrators=[process for process in processes if process["kind"] == "orchestrator"],
         oldest_news_seconds=seconds,
         missing=handlers,
     )
@@ -170,18 +172,18 @@ async def show_processes(request: PageRequest) -> Response:
 
 @watching.get("/health", "viewer", media_type=HTML, allows_stale_auth=True)
 async def show_checks(request: PageRequest) -> Response:
-    """All that is looked at."""
+    """Show all health checks."""
     answer = await show_health(as_call(request))
     return page(request, "health.html", health=orjson.loads(bytes(answer.body)))
 
 
-@watching.get("/audit", "admin", query=AuditPage, media_type=HTML)
+@watching.get("/audit", "admin", query=AuditQuery, media_type=HTML)
 async def show_audit(request: PageRequest) -> Response:
-    """Who changed what, newest first."""
+    """Show the audit log, newest first."""
     tenant, cursor = request.caller.tenant, request.query.cursor
     bound = (tenant, "pages of the audit")
     before = int(request.context.cursors.read(cursor, *bound)) if cursor else None
     async with request.transaction("show") as tx:
         entries = await list_audit(tx, tenant, before, PAGE)
-    place = str(entries[-1]["id"]) if len(entries) == PAGE else None
-    return page(request, "audit.html", entries=entries, older=older_of(request, place, {}, bound))
+    position = str(entries[-1]["id"]) if len(entries) == PAGE else None
+    return page(request, "audit.html", entries=entries, older=older_of(request, position, {}, bound))

@@ -1,4 +1,4 @@
-"""One node of a job, or one child: attempts, what it took and returned, logs, checkpoints, its children."""
+"""The page of a node or a child: attempts, input and output, logs, checkpoints, children."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FAR = 20
 
 
 class NodeView(Query):
-    """At which event, and which children."""
+    """The event to show, and the filter of the children."""
 
     at: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     status: Annotated[str, Field(max_length=20)] = ""
@@ -43,8 +43,8 @@ class NodeView(Query):
 
 
 @dataclass
-class Children:
-    """What is shown of the children of a fan-out: the state of each, a page of them, how long they took."""
+class ChildrenView:
+    """The children of a fan-out: the state of each, one page, and their durations."""
 
     states: Sequence[str] = ()
     page: Sequence[View] = ()
@@ -53,8 +53,8 @@ class Children:
 
 @node_pages.get("/jobs/{job_id}/nodes/{node_id}", "viewer", query=NodeView, media_type=HTML)
 async def show_node(request: PageRequest) -> Response:
-    """A node from close by, now or as it was."""
-    asked: NodeView = request.query
+    """Show a node, now or at an earlier event."""
+    query: NodeView = request.query
     node_id, tenant = request.path["node_id"], request.caller.tenant
     async with request.transaction("show") as tx:
         job, workflow = await find_job(as_call(request), tx)
@@ -66,13 +66,13 @@ async def show_node(request: PageRequest) -> Response:
         traceback = await job_queries.find_traceback(tx, job_id, node_id) if has_child else None
         inputs = (*node["earlier_inputs"], {"until": None, "input": node["input"]})
         board = None
-        if asked.at is not None:
-            board = await past_board(request, tx, job_id, workflow, asked.at)
-            children = await _past_children(tx, job_id, node, tenant, board, asked)
-            node = _as_it_was(node, board, events, asked.at)
-            events, logs = [event for event in events if event["seq"] <= asked.at], []
+        if query.at is not None:
+            board = await past_board(request, tx, job_id, workflow, query.at)
+            children = await _past_children(tx, job_id, node, tenant, board, query)
+            node = _as_it_was(node, board, events, query.at)
+            events, logs = [event for event in events if event["seq"] <= query.at], []
         else:
-            children = await _children(tx, job_id, node, tenant, asked)
+            children = await _children(tx, job_id, node, tenant, query)
     return page(
         request,
         "node.html",
@@ -87,9 +87,9 @@ async def show_node(request: PageRequest) -> Response:
         bars=histogram(children.seconds),
         children=children.page,
         child_counts=_counts(children.states),
-        child_status=asked.status,
+        child_status=query.status,
         more_after=children.page[-1]["index"] if len(children.page) == CHILDREN else None,
-        at_seq=asked.at,
+        at_seq=query.at,
         as_of=None if board is None else board.now,
         can_retry=can_retry(job, node),
         states=NODE_STATES,
@@ -97,52 +97,52 @@ async def show_node(request: PageRequest) -> Response:
 
 
 async def _find(tx: Transaction, job_id: str, node_id: str, workflow: Workflow, tenant: str) -> View:
-    """The node with its type. Raises NodeNotFound."""
-    found = await store.show_node(tx, job_id, node_id, tenant)
-    if found is None and node_id not in workflow.nodes:
+    """Return the node with its type. Raises NodeNotFound."""
+    record = await store.show_node(tx, job_id, node_id, tenant)
+    if record is None and node_id not in workflow.nodes:
         raise NodeNotFound(job_id, node_id[:80])
-    node = found or job_queries.pending_view(node_id) | {"earlier_inputs": [], "checkpoint": None}
+    node = record or job_queries.pending_view(node_id) | {"earlier_inputs": [], "checkpoint": None}
     definition = workflow.nodes.get(node_id)
     kind = NodeType.TASK if definition is None else definition.type
     handler = node["handler"] or (workflow.nodes[node["parent_node_id"] or node_id].handler or None)
     return node | {"type": kind.value, "handler": handler}
 
 
-async def _children(tx: Transaction, job_id: str, node: View, tenant: str, asked: NodeView) -> Children:
+async def _children(tx: Transaction, job_id: str, node: View, tenant: str, query: NodeView) -> ChildrenView:
     if node["children"] is None:
-        return Children()
-    name, after = node["node_id"], -1 if asked.after is None else asked.after
+        return ChildrenView()
+    name, after = node["node_id"], -1 if query.after is None else query.after
     letters, seconds = await store.strip_of_children(tx, job_id, name, tenant)
-    shown = await store.list_children(
-        tx, job_id, name, tenant, status=_status(asked), after=after, limit=CHILDREN
+    children = await store.list_children(
+        tx, job_id, name, tenant, status=_status(query), after=after, limit=CHILDREN
     )
-    return Children([LETTERS[letter] for letter in letters], shown, seconds)
+    return ChildrenView([LETTERS[letter] for letter in letters], children, seconds)
 
 
 async def _past_children(
-    tx: Transaction, job_id: str, node: View, tenant: str, board: store.JobSnapshot, asked: NodeView
-) -> Children:
-    """The children as they were: what each of them was is on its own page."""
+    tx: Transaction, job_id: str, node: View, tenant: str, board: store.JobSnapshot, query: NodeView
+) -> ChildrenView:
+    """Return the children at an earlier event."""
     card = board.nodes.get(node["node_id"])
-    if card is None or card.total is None or asked.at is None:
-        return Children()
-    last = await store.strip_at(tx, job_id, card.node_id, tenant, asked.at)
+    if card is None or card.total is None or query.at is None:
+        return ChildrenView()
+    last = await store.strip_at(tx, job_id, card.node_id, tenant, query.at)
     states = strip_at(last, card)
-    after, status = -1 if asked.after is None else asked.after, _status(asked)
-    shown = [
+    after, status = -1 if query.after is None else query.after, _status(query)
+    children = [
         {"node_id": f"{card.node_id}__{index}", "index": index, "status": state}
         for index, state in enumerate(states)
         if index > after and status in (None, state)
     ]
-    return Children(states, shown[:CHILDREN])
+    return ChildrenView(states, children[:CHILDREN])
 
 
-def _status(asked: NodeView) -> str | None:
-    return asked.status if asked.status in NODE_STATES else None
+def _status(query: NodeView) -> str | None:
+    return query.status if query.status in NODE_STATES else None
 
 
 def _as_it_was(node: View, board: store.JobSnapshot, events: Sequence[View], seq: int) -> View:
-    """What was known of it then: it has an input once it was begun, and an output once it was completed."""
+    """Return the node at an event: with its input once it had started, with its output once it had completed."""
     node_id, parent = node["node_id"], node["parent_node_id"]
     card = board.nodes[node_id] if parent is None else child_at(events, seq, node_id, board, parent)
     had_begun = card.status not in ("pending", "ready", "skipped") or card.attempt > 0
@@ -167,79 +167,83 @@ def _as_it_was(node: View, board: store.JobSnapshot, events: Sequence[View], seq
 
 
 def input_at(inputs: Iterable[View], seq: int) -> Json:
-    """What the node was given as of this event; `inputs` are in order, the last of them holds for good."""
-    return next(one["input"] for one in inputs if one["until"] is None or seq <= one["until"])
+    """Return the input of the node at this event; `inputs` are in order, the last one has no end."""
+    return next(
+        given_input["input"]
+        for given_input in inputs
+        if given_input["until"] is None or seq <= given_input["until"]
+    )
 
 
 def can_retry(job: View, node: View) -> bool:
-    """Whether a retry from here is offered: a failed node, or in a job that is over any that had run."""
+    """Return whether a retry from here is possible: of a failed node, or of any that ran in an ended job."""
     if job["completed_at"] is None:
         return bool(node["status"] == "failed")
     return node["status"] in ("failed", "completed", "cancelled")
 
 
 def attempts_of(events: Iterable[View], inputs: Sequence[View]) -> list[View]:
-    """What became of each attempt, from the events of the node, and what it was given."""
-    found: list[View] = []
+    """Return the attempts with their results and inputs, from the events of the node."""
+    attempts: list[View] = []
     for event in events:
         kind, data, at = event["event_type"], event["data"], event["created_at"]
         if kind in ("node_dispatched", "child_started"):
-            found.append(_begun(event, input_at(inputs, event["seq"])))
-        elif not found:
+            attempts.append(_new_attempt(event, input_at(inputs, event["seq"])))
+        elif not attempts:
             continue
         elif kind == "node_started":
-            found[-1] |= {"worker": data.get("worker"), "started_at": data.get("started_at")}
+            attempts[-1] |= {"worker": data.get("worker"), "started_at": data.get("started_at")}
         elif kind == "task_failed":
             error = data.get("error") or {}
             details = error.get("details") if isinstance(error.get("details"), dict) else {}
-            found[-1] |= {"ended_at": at, "outcome": "failed", "error": error}
-            found[-1]["traceback"] = (details or {}).get("traceback")
+            attempts[-1] |= {"ended_at": at, "outcome": "failed", "error": error}
+            attempts[-1]["traceback"] = (details or {}).get("traceback")
         elif kind == "warning" and data.get("code") == "released":
-            found[-1] |= {"ended_at": at, "outcome": "released"}
+            attempts[-1] |= {"ended_at": at, "outcome": "released"}
         elif kind in ("node_completed", "node_timeout"):
-            found[-1].setdefault("ended_at", at)
-            found[-1].setdefault("outcome", "completed" if kind == "node_completed" else "timeout")
-    return found
+            attempts[-1].setdefault("ended_at", at)
+            attempts[-1].setdefault("outcome", "completed" if kind == "node_completed" else "timeout")
+    return attempts
 
 
-def _begun(event: View, given: Json) -> View:
+def _new_attempt(event: View, node_input: Json) -> View:
     data = event["data"]
     return {
         "number": data.get("attempt"),
         "queue": data.get("queue"),
         "child_job": data.get("job_id"),
         "dispatched_at": event["created_at"],
-        "input": given,
+        "input": node_input,
     }
 
 
 def histogram(seconds: Sequence[float]) -> list[View]:
-    """How many took how long, in bars of equal width; of equal ratio where the longest took far longer."""
+    """Return a histogram of durations, with bars of equal width, or of equal ratio for a wide range."""
     if not seconds:
         return []
     edges = _edges(max(min(seconds), 0.0), max(seconds))
     counts = [0] * BARS
-    for one in seconds:
-        counts[min(BARS, max(1, bisect_right(edges, one))) - 1] += 1
-    most = max(counts)
+    for value in seconds:
+        counts[min(BARS, max(1, bisect_right(edges, value))) - 1] += 1
+    highest = max(counts)
     return [
         {
-            "x": place * 20,
-            "height": max(round(60 * count / most, 1), 1.5 if count else 0),
-            "title": f"{count} took {span(edges[place])} to {span(edges[place + 1])}",
+            "x": index * 20,
+            "height": max(round(60 * count / highest, 1), 1.5 if count else 0),
+            "title": f"{count} took {span(edges[index])} to {span(edges[index + 1])}",
         }
-        for place, count in enumerate(counts)
+        for index, count in enumerate(counts)
     ]
 
 
 def _edges(low: float, high: float) -> list[float]:
-    """Where each bar begins, and where the last one ends."""
+    """Return the edges of the bars."""
     first = max(low, 0.001)
     if high < FAR * first:
         width = (high - low) / BARS or 0.001
-        return [low + width * place for place in range(BARS + 1)]
+        return [low + width * index for index in range(BARS + 1)]
     ratio = (high / first) ** (1 / BARS)
-    return [first * ratio**place for place in range(BARS + 1)]
+    return [first * ratio**index for index in range(BARS + 1)]
 
 
 LETTERS = dict(
@@ -254,14 +258,14 @@ def _counts(states: Sequence[str]) -> list[tuple[str, int]]:
 
 @node_pages.get("/jobs/{job_id}/nodes/{node_id}/strip", "viewer", query=NodeView)
 async def show_strip(request: PageRequest) -> Response:
-    """The states of all children of a fan-out, a letter for each, now or as they were."""
-    node_id, tenant, asked = request.path["node_id"], request.caller.tenant, request.query
+    """Return the states of all children of a fan-out, a letter for each, now or at an earlier event."""
+    node_id, tenant, query = request.path["node_id"], request.caller.tenant, request.query
     async with request.transaction("show") as tx:
         job, workflow = await find_job(as_call(request), tx)
-        if asked.at is None:
+        if query.at is None:
             letters, _ = await store.strip_of_children(tx, job["job_id"], node_id, tenant)
         else:
-            board = await past_board(request, tx, job["job_id"], workflow, asked.at)
-            past = await _past_children(tx, job["job_id"], {"node_id": node_id}, tenant, board, asked)
+            board = await past_board(request, tx, job["job_id"], workflow, query.at)
+            past = await _past_children(tx, job["job_id"], {"node_id": node_id}, tenant, board, query)
             letters = "".join(LETTER_OF[state] for state in past.states)
     return reply({"strip": letters})

@@ -1,4 +1,4 @@
-"""Retry on one page: from which node, with which inputs, and what would happen, before it does."""
+"""The retry page: the node to retry from, the inputs, and a preview."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ NEEDS_NODE = "Choose the node from which to run it again."
 
 
 class RetryQuery(Query):
-    """From which node; empty for all that did not complete."""
+    """The node to retry from; empty for all nodes that did not complete."""
 
     from_node: Annotated[str, Field(max_length=80)] = ""
 
 
 @dataclass(slots=True)
-class Target:
-    """The job that is to be retried, as it stands."""
+class RetryTarget:
+    """The job to retry, with its current state."""
 
     job: View
     workflow: Workflow
@@ -50,7 +50,7 @@ class Target:
 
     @property
     def can_edit(self) -> bool:
-        """Only a new job can have other inputs, and a form holds only so much."""
+        """Whether the inputs can be edited: only for a new job, and up to the size limit of a form."""
         return self.is_over and len(orjson.dumps(self.job["input_params"])) <= MAX_EDITABLE
 
     def status_of(self, node_id: str) -> str:
@@ -58,18 +58,18 @@ class Target:
         return "pending" if card is None else card.status
 
     def choices(self, chosen: str) -> list[tuple[str, str]]:
-        """The nodes from which to run again, with their states; of a running job those that failed."""
+        """Return the nodes to retry from, with their states; of a running job only the failed ones."""
         names = [name for name, node in self.workflow.nodes.items() if node.type is not NodeType.END]
-        found = [(name, self.status_of(name)) for name in names]
+        choices = [(name, self.status_of(name)) for name in names]
         if not self.is_over:
-            found = [(name, status) for name, status in found if status == "failed"]
+            choices = [(name, status) for name, status in choices if status == "failed"]
         is_child = chosen and chosen not in self.workflow.nodes
-        return [*found, (chosen, "child")] if is_child else found
+        return [*choices, (chosen, "child")] if is_child else choices
 
 
 @dataclass(slots=True)
 class Preview:
-    """What a retry would do, or why it cannot be done like that."""
+    """The effect of a retry, or why it is not possible."""
 
     refusal: str = ""
     problems: tuple[Problem, ...] = ()
@@ -86,7 +86,7 @@ class Preview:
 
 @retry_pages.get("/jobs/{job_id}/retry", "submitter", query=RetryQuery, media_type=HTML)
 async def show_retry(request: PageRequest) -> Response:
-    """What a retry would do, and how to change it."""
+    """Show the preview of a retry, and its options."""
     target = await _find_target(request)
     form = fields_of(target.job["input_params"], target.workflow) | {"from_node": request.query.from_node}
     return _shown(request, target, form, await _preview(request, target, form))
@@ -94,55 +94,55 @@ async def show_retry(request: PageRequest) -> Response:
 
 @retry_pages.post("/jobs/{job_id}/retry", "submitter", media_type=HTML)
 async def retry_or_preview(request: PageRequest) -> Response:
-    """Retry as the form says; or show what that would do, and change nothing."""
+    """Retry with the options of the form; or show the preview, without a change."""
     form = await sent_form(request)
     target = await _find_target(request)
     if form.get("do") != "retry":
         return _shown(request, target, form, await _preview(request, target, form))
     try:
-        answer = await _ask(request, target, form, is_preview=False)
+        answer = await _call_retry(request, target, form, is_preview=False)
     except (Conflict, InvalidInput) as error:
         return _shown(request, target, form, _refused(error), status=error.status)
     job_id = orjson.loads(bytes(answer.body))["job_id"]
-    said = "a new job was submitted" if target.is_over else "the node runs again"
-    return gone_to(request, f"/ui/jobs/{job_id}", said)
+    message = "a new job was submitted" if target.is_over else "the node runs again"
+    return gone_to(request, f"/ui/jobs/{job_id}", message)
 
 
-async def _find_target(request: PageRequest) -> Target:
+async def _find_target(request: PageRequest) -> RetryTarget:
     async with request.transaction("show") as tx:
         job, workflow, board = await find(request, tx)
-        return Target(job, workflow, board, await is_published(tx, job, request.caller.tenant))
+        return RetryTarget(job, workflow, board, await is_published(tx, job, request.caller.tenant))
 
 
-async def _ask(request: PageRequest, target: Target, form: Form, *, is_preview: bool) -> Response:
-    """What serves the API, asked as the form says. Raises Conflict and InvalidInput."""
-    asked: dict[str, Json] = {"from_node": form.get("from_node") or None, "preview": is_preview}
-    asked["new_keys"] = form.get("new_keys") == "yes" and target.is_over
+async def _call_retry(request: PageRequest, target: RetryTarget, form: Form, *, is_preview: bool) -> Response:
+    """Call the API route with the options of the form. Raises Conflict and InvalidInput."""
+    fields: dict[str, Json] = {"from_node": form.get("from_node") or None, "preview": is_preview}
+    fields["new_keys"] = form.get("new_keys") == "yes" and target.is_over
     if target.can_edit:
-        asked["input_params"] = _inputs_to_ask(form, target)
+        fields["input_params"] = _form_inputs(form, target)
     call = as_call(request)
-    call.body = as_model(asked, job_action_routes.RetryBody)
+    call.body = as_model(fields, job_action_routes.RetryBody)
     return await job_action_routes.retry_job(call)
 
 
-def _inputs_to_ask(form: Form, target: Target) -> dict[str, Json] | None:
-    """The inputs that the form says. Raises InvalidInput for one that is left out and cannot be empty."""
-    given = inputs_of(form, target.workflow)
+def _form_inputs(form: Form, target: RetryTarget) -> dict[str, Json] | None:
+    """Return the inputs of the form. Raises InvalidInput for a missing one that cannot be empty."""
+    inputs = inputs_of(form, target.workflow)
     problems = []
     for name, value in target.job["input_params"].items():
-        if name in given or value in (None, ""):
+        if name in inputs or value in (None, ""):
             continue
         spec = (target.workflow.inputs or {}).get(name)
         if spec is not None and spec.type == "string" and form.get("way") != "json":
-            given[name] = ""
+            inputs[name] = ""
         elif spec is not None and not spec.required:
-            given[name] = None
+            inputs[name] = None
         else:
-            told = "a retry can change this input and not remove it; submit a new job to leave it out"
-            problems.append(Problem("missing_input", told, f"/input_params/{name}"))
+            message = "a retry can change this input but not remove it; submit a new job to omit it"
+            problems.append(Problem("missing_input", message, f"/input_params/{name}"))
     if problems:
         raise InvalidInput(problems)
-    return given or None
+    return inputs or None
 
 
 def _refused(error: CograilError) -> Preview:
@@ -151,7 +151,7 @@ def _refused(error: CograilError) -> Preview:
     return Preview(refusal=str(error))
 
 
-async def _preview(request: PageRequest, target: Target, form: Form) -> Preview:
+async def _preview(request: PageRequest, target: RetryTarget, form: Form) -> Preview:
     if not target.is_over and not target.choices(""):
         return Preview(
             f"This job is {target.board.status}. It can be retried once it has ended or a node has failed."
@@ -159,40 +159,40 @@ async def _preview(request: PageRequest, target: Target, form: Form) -> Preview:
     if not form.get("from_node") and (target.board.status == "completed" or not target.is_over):
         return Preview(NEEDS_NODE)
     try:
-        answer = await _ask(request, target, form, is_preview=True)
+        answer = await _call_retry(request, target, form, is_preview=True)
     except (Conflict, InvalidInput) as error:
         return _refused(error)
-    return _told(target, orjson.loads(bytes(answer.body)))
+    return _preview_of(target, orjson.loads(bytes(answer.body)))
 
 
-def _told(target: Target, seen: View) -> Preview:
-    """The preview as a table in the order of the workflow, with what to heed."""
-    told = Preview(is_in_place=seen["is_in_place"], changed=tuple(seen["changed"]))
-    ways = {name: way for way in ("kept", "reopened", "again", "skipped") for name in seen[way]}
+def _preview_of(target: RetryTarget, answer: View) -> Preview:
+    """Return the preview as rows in the order of the workflow, with warnings."""
+    preview = Preview(is_in_place=answer["is_in_place"], changed=tuple(answer["changed"]))
+    ways = {name: way for way in ("kept", "reopened", "again", "skipped") for name in answer[way]}
     names = [name for name in target.workflow.nodes if name in ways]
-    children = [name for name in (*ways, *seen["same_keys"], *seen["new_keys"]) if name not in names]
+    children = [name for name in (*ways, *answer["same_keys"], *answer["new_keys"]) if name not in names]
     names += list(dict.fromkeys(children))
-    told.rows = [_row(target, name, ways.get(name, "again"), seen) for name in names[:MAX_ROWS]]
-    told.more_rows = len(names) - len(told.rows)
-    told.warnings = _warnings(target, told, seen)
-    return told
+    preview.rows = [_row(target, name, ways.get(name, "again"), answer) for name in names[:MAX_ROWS]]
+    preview.more_rows = len(names) - len(preview.rows)
+    preview.warnings = _warnings(target, preview, answer)
+    return preview
 
 
-def _row(target: Target, name: str, way: str, seen: View) -> View:
-    key = "same" if name in seen["same_keys"] else "new" if name in seen["new_keys"] else ""
+def _row(target: RetryTarget, name: str, way: str, answer: View) -> View:
+    key = "same" if name in answer["same_keys"] else "new" if name in answer["new_keys"] else ""
     return {
         "node_id": name,
         "was": target.status_of(name) if name in target.workflow.nodes else "",
         "way": way,
-        "outdated": seen["outdated"].get(name, ()),
+        "outdated": answer["outdated"].get(name, ()),
         "key": key,
     }
 
 
-def _warnings(target: Target, told: Preview, seen: View) -> list[str]:
+def _warnings(target: RetryTarget, preview: Preview, answer: View) -> list[str]:
     error = target.job["error"] or {}
     code, node_id = str(error.get("code", "")), error.get("node_id")
-    if not error or told.changed or node_id not in (*seen["again"], *seen["reopened"]):
+    if not error or preview.changed or node_id not in (*answer["again"], *answer["reopened"]):
         return []
     if not fails_again(code):
         return [f"{node_id} failed with {code}. {hint_of(code)}"]
@@ -200,7 +200,9 @@ def _warnings(target: Target, told: Preview, seen: View) -> list[str]:
     return [f"{failed}. Nothing is changed for it. {hint_of(code)}"]
 
 
-def _shown(request: PageRequest, target: Target, form: Form, preview: Preview, status: int = 200) -> Response:
+def _shown(
+    request: PageRequest, target: RetryTarget, form: Form, preview: Preview, status: int = 200
+) -> Response:
     chosen = form.get("from_node", "")
     specs = list((target.workflow.inputs or {}).values())
     return page(
@@ -216,6 +218,8 @@ def _shown(request: PageRequest, target: Target, form: Form, preview: Preview, s
         choices=target.choices(chosen),
         specs=specs if target.can_edit else [],
         problems=preview.problems,
-        wrong={one.pointer.removeprefix("/input_params/"): one.message for one in preview.problems},
+        wrong={
+            problem.pointer.removeprefix("/input_params/"): problem.message for problem in preview.problems
+        },
         address=f"/ui/jobs/{target.job['job_id']}",
     )

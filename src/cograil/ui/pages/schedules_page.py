@@ -1,4 +1,4 @@
-"""Schedules: what runs by the calendar and its firings; create, change and backfill one."""
+"""Schedules and their firings: list, create, change and backfill."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Word = Annotated[str, Field(max_length=40)]
 
 
 class BackfillRange(Query):
-    """The time to backfill, previewed first; the clocks are of `zone`."""
+    """The range of a backfill; its times are in `zone`."""
 
     first: Word = ""
     until: Word = ""
@@ -43,7 +43,7 @@ class BackfillRange(Query):
 
 @schedules.get("/schedules", "viewer", media_type=HTML)
 async def list_schedules(request: PageRequest) -> Response:
-    """All of them, by name."""
+    """Show all schedules, by name."""
     return await _listed(request)
 
 
@@ -54,14 +54,14 @@ async def _listed(
     status: int = 200,
 ) -> Response:
     async with request.transaction("show") as tx:
-        found = await verbs.list_schedules(tx, request.caller.tenant)
-        known = await workflow_store.list_workflows(tx, request.caller.tenant)
+        schedule_list = await verbs.list_schedules(tx, request.caller.tenant)
+        workflows = await workflow_store.list_workflows(tx, request.caller.tenant)
     return page(
         request,
         "schedules.html",
         status=status,
-        schedules=found,
-        workflows=sorted({one["workflow_id"] for one in known}),
+        schedules=schedule_list,
+        workflows=sorted({workflow["workflow_id"] for workflow in workflows}),
         form=form or {},
         problems=problems,
     )
@@ -73,39 +73,41 @@ async def create_schedule(request: PageRequest) -> Response:
     form = await sent_form(request)
     call = as_call(request)
     try:
-        call.body = as_model(_asked(form), calendar.NewSchedule)
+        call.body = as_model(_body_fields(form), calendar.NewSchedule)
         await calendar.create_schedule(call)
     except InvalidInput as error:
         return await _listed(request, form, error.problems, status=422)
     except Conflict as error:  # the name is taken: what was written stays on the page
-        taken = Problem(error.code, str(error), "/name")
-        return await _listed(request, form, (taken,), status=error.status)
+        problem = Problem(error.code, str(error), "/name")
+        return await _listed(request, form, (problem,), status=error.status)
     return gone_to(request, "/ui/schedules", f"Schedule {call.body.name} created")
 
 
-def _asked(form: Mapping[str, str]) -> dict[str, Json]:
-    asked: dict[str, Json] = {name: form[name].strip() for name in WORDS if form.get(name, "").strip()}
+def _body_fields(form: Mapping[str, str]) -> dict[str, Json]:
+    fields: dict[str, Json] = {name: form[name].strip() for name in WORDS if form.get(name, "").strip()}
     for name in NUMBERS:
         if text := form.get(name, "").strip():
-            asked[name] = int(text) if text.isdecimal() else text  # what is no number is refused by its name
+            fields[name] = (
+                int(text) if text.isdecimal() else text
+            )  # the schema rejects other text, with the name of the field
     if form.get("input_params", "").strip():
-        asked["input_params"] = as_json(form["input_params"], "/input_params")
-    return asked
+        fields["input_params"] = as_json(form["input_params"], "/input_params")
+    return fields
 
 
 @schedules.get("/schedules/{schedule}", "viewer", query=BackfillRange, media_type=HTML)
 async def show_schedule(request: PageRequest) -> Response:
-    """One schedule with its last firings, and the preview of a backfill."""
+    """Show one schedule with its last firings, and the preview of a backfill."""
     return await _shown(request, request.query)
 
 
 @schedules.post("/schedules/{schedule}", "operator", media_type=HTML)
 async def change_schedule(request: PageRequest) -> Response:
-    """Run what the form says instead, from now on."""
+    """Change a schedule to the values of the form."""
     form = await sent_form(request)
     call, name = as_call(request), request.path["schedule"]
     try:
-        call.body = as_model(_asked(form), calendar.Calendar)
+        call.body = as_model(_body_fields(form), calendar.ScheduleBody)
         await calendar.change_schedule(call)
     except InvalidInput as error:
         return await _shown(request, BackfillRange(), form, error.problems, status=422)
@@ -114,73 +116,73 @@ async def change_schedule(request: PageRequest) -> Response:
 
 async def _shown(
     request: PageRequest,
-    asked: BackfillRange,
+    backfill: BackfillRange,
     form: Mapping[str, str] | None = None,
     wrong: tuple[Problem, ...] = (),
     status: int = 200,
 ) -> Response:
     name, tenant = request.path["schedule"], request.caller.tenant
     async with request.transaction("show") as tx:
-        shown = await verbs.show_schedule(tx, tenant, name)
+        schedule = await verbs.show_schedule(tx, tenant, name)
         firings = await verbs.list_firings(tx, tenant, name, None, FIRINGS)
-        known = await workflow_store.list_workflows(tx, tenant)
-    asked, preview, problems = await _preview(request, asked)
+        workflows = await workflow_store.list_workflows(tx, tenant)
+    backfill, preview, problems = await _preview(request, backfill)
     return page(
         request,
         "schedule.html",
         status=status,
-        schedule=shown,
+        schedule=schedule,
         firings=firings,
-        coming=_coming(shown),
-        zone=shown["timezone"],
-        workflows=sorted({one["workflow_id"] for one in known}),
-        form=form or _as_form(shown),
+        coming=_coming(schedule),
+        zone=schedule["timezone"],
+        workflows=sorted({workflow["workflow_id"] for workflow in workflows}),
+        form=form or _as_form(schedule),
         wrong=wrong,
-        asked=asked,
+        backfill_range=backfill,
         preview=preview,
         problems=problems,
     )
 
 
 async def _preview(
-    request: PageRequest, asked: BackfillRange
+    request: PageRequest, backfill: BackfillRange
 ) -> tuple[BackfillRange, Json, tuple[Problem, ...]]:
-    """The range in UTC, and what a backfill of it would submit; or why it is refused."""
-    if not (asked.first and asked.until and request.caller.may("operator")):
-        return asked, None, ()
+    """Return the range in UTC, and the preview of its backfill, or the problems."""
+    if not (backfill.first and backfill.until and request.caller.may("operator")):
+        return backfill, None, ()
     call = as_call(request)
     try:
-        asked = _in_utc(asked)
-        call.body = read_range({"first": asked.first, "until": asked.until}, is_preview=True)
+        backfill = _in_utc(backfill)
+        call.body = read_range({"first": backfill.first, "until": backfill.until}, is_preview=True)
         preview = orjson.loads(bytes((await calendar.backfill(call)).body))
     except InvalidInput as error:
-        return asked, None, error.problems
-    return asked, preview | {"moments": [datetime.fromisoformat(at) for at in preview["moments"]]}, ()
+        return backfill, None, error.problems
+    return backfill, preview | {"moments": [datetime.fromisoformat(at) for at in preview["moments"]]}, ()
 
 
-def _in_utc(asked: BackfillRange) -> BackfillRange:
-    """The same range with its clocks in UTC. Raises InvalidInput for what is not a time."""
+def _in_utc(backfill: BackfillRange) -> BackfillRange:
+    """Return the range in UTC. Raises InvalidInput for an invalid time."""
     clocks = {}
     for name in ("first", "until"):
         try:
-            at = read_wall_time(getattr(asked, name), asked.zone)
+            at = read_wall_time(getattr(backfill, name), backfill.zone)
         except ValueError as error:
             raise InvalidInput([Problem("invalid_value", f"{name}: {error}", f"/{name}")]) from None
         clocks[name] = f"{at:%Y-%m-%dT%H:%M}"
     return BackfillRange(**clocks, zone="UTC")
 
 
-def _coming(shown: View) -> list[datetime]:
-    """The next times at which the schedule fires."""
-    if shown["next_at"] is None or shown["paused_at"] is not None:
+def _coming(schedule: View) -> list[datetime]:
+    """Return the next times of the schedule."""
+    if schedule["next_at"] is None or schedule["paused_at"] is not None:
         return []
     return [
-        shown["next_at"],
-        *islice(moments(shown["cron"], shown["timezone"], shown["next_at"]), COMING - 1),
+        schedule["next_at"],
+        *islice(moments(schedule["cron"], schedule["timezone"], schedule["next_at"]), COMING - 1),
     ]
 
 
-def _as_form(shown: View) -> dict[str, str]:
-    """The fields of a form that would change nothing."""
-    fields = {name: str(shown[name]) for name in (*WORDS, *NUMBERS) if shown[name] is not None}
-    return fields | {"input_params": pretty(shown["input_params"], most=2**31)}
+def _as_form(schedule: View) -> dict[str, str]:
+    """Return the form fields of the current schedule."""
+    fields = {name: str(schedule[name]) for name in (*WORDS, *NUMBERS) if schedule[name] is not None}
+    return fields | {"input_params": pretty(schedule["input_params"], max_length=2**31)}

@@ -1,4 +1,4 @@
-"""Submit a job: a form made from the inputs of the workflow, or the input as JSON."""
+"""The submit page: a form for the inputs of a workflow, or the input as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from cograil.definitions import load_workflow
 from cograil.errors import Conflict, InvalidInput, JobNotFound, Problem, WorkflowNotFound
-from cograil.http.routes.job_routes import NewJob, labels_of, submission_of, submit_once
+from cograil.http.routes.job_routes import NewJobBody, labels_of, submission_of, submit_once
 from cograil.http.server.request_parsing import Query, as_model
 from cograil.model.hop_count import HOP
 from cograil.model.ids import new_id
@@ -23,33 +23,33 @@ from cograil.ui.input_form import MAX_EDITABLE, fields_of, inputs_of
 from cograil.ui.page_context import HTML, PageRequest, as_call, pages, sent_form
 from cograil.ui.rendering import gone_to, page
 
-submitting = pages("submit")
+submit_pages = pages("submit")
 
 
-class Chosen(Query):
-    """Which workflow, and which of its versions; `again` is a job whose input the form begins with."""
+class SubmitQuery(Query):
+    """The workflow and its version; `again` is a job whose input fills the form."""
 
     workflow_id: Annotated[str, Field(max_length=64)] = ""
     version: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     again: Annotated[str, Field(max_length=64)] = ""
 
 
-@submitting.get("/submit", "submitter", query=Chosen, media_type=HTML)
+@submit_pages.get("/submit", "submitter", query=SubmitQuery, media_type=HTML)
 async def show_form(request: PageRequest) -> Response:
-    """The form of a workflow."""
-    asked: Chosen = request.query
-    if asked.again:
-        return await _form_again(request, asked.again)
-    return await _form(request, asked.workflow_id, asked.version)
+    """Show the form of a workflow."""
+    query: SubmitQuery = request.query
+    if query.again:
+        return await _form_again(request, query.again)
+    return await _form(request, query.workflow_id, query.version)
 
 
 async def _form_again(request: PageRequest, job_id: str) -> Response:
-    """The form with what this job was submitted with. Raises JobNotFound."""
+    """Show the form with the input of an earlier job. Raises JobNotFound."""
     async with request.transaction("show") as tx:
-        found = await find_job(tx, job_id, request.caller.tenant) if job_id == job_id.lower() else None
-    if found is None:
+        record = await find_job(tx, job_id, request.caller.tenant) if job_id == job_id.lower() else None
+    if record is None:
         raise JobNotFound(job_id)
-    job = found[0]
+    job, _ = record
     name, version = job["workflow_id"], job["workflow_version"]
     workflow = await _workflow(request, name, version)
     if len(orjson.dumps(job["input_params"])) > MAX_EDITABLE:
@@ -67,18 +67,18 @@ async def _form_again(request: PageRequest, job_id: str) -> Response:
     return await _form(request, name, version, form, again=job_id)
 
 
-@submitting.post("/submit", "submitter", media_type=HTML)
+@submit_pages.post("/submit", "submitter", media_type=HTML)
 async def submit_form(request: PageRequest) -> Response:
-    """Submit what the form says. Sent twice it makes one job."""
+    """Submit the job of the form. The form is idempotent: sent twice it creates one job."""
     form = await sent_form(request)
     name = form.get("workflow_id", "")
     version = int(form["version"]) if form.get("version", "").isdecimal() else None
     try:
         workflow = await _workflow(request, name, version)
-        given = as_model(_asked(form, workflow) | {"workflow_id": name, "version": version}, NewJob)
+        body = as_model(_body_fields(form, workflow) | {"workflow_id": name, "version": version}, NewJobBody)
         call = as_call(request)
         job, _ = await submit_once(
-            call, submission_of(call, given), form.get("once") or new_id(), given.model_dump(mode="json")
+            call, submission_of(call, body), form.get("once") or new_id(), body.model_dump(mode="json")
         )
     except InvalidInput as error:
         return await _form(request, name, version, form, error.problems, status=422)
@@ -87,22 +87,22 @@ async def submit_form(request: PageRequest) -> Response:
 
 async def _workflow(request: PageRequest, name: str, version: int | None) -> Workflow:
     async with request.transaction("show") as tx:
-        found = await store.show_workflow(tx, request.caller.tenant, name, version)
-    if found is None:
+        record = await store.show_workflow(tx, request.caller.tenant, name, version)
+    if record is None:
         raise WorkflowNotFound(name[:64], version)
-    return await asyncio.to_thread(load_workflow, found["definition"])
+    return await asyncio.to_thread(load_workflow, record["definition"])
 
 
-def _asked(form: Mapping[str, str], workflow: Workflow) -> dict[str, Json]:
-    """What the fields say of a job. Raises InvalidInput."""
-    asked: dict[str, Json] = {"input_params": inputs_of(form, workflow)}
+def _body_fields(form: Mapping[str, str], workflow: Workflow) -> dict[str, Json]:
+    """Return the fields of the request body. Raises InvalidInput."""
+    fields: dict[str, Json] = {"input_params": inputs_of(form, workflow)}
     if form.get("priority", "").isdecimal():
-        asked["priority"] = int(form["priority"])
+        fields["priority"] = int(form["priority"])
     if form.get("correlation_id", "").strip():
-        asked["correlation_id"] = form["correlation_id"].strip()
+        fields["correlation_id"] = form["correlation_id"].strip()
     if labels := {key: value or "" for key, value in labels_of(form.get("labels", "")).items()}:
-        asked["labels"] = labels
-    return asked
+        fields["labels"] = labels
+    return fields
 
 
 async def _form(
@@ -116,11 +116,11 @@ async def _form(
 ) -> Response:
     tenant = request.caller.tenant
     async with request.transaction("show") as tx:
-        known = await store.list_workflows(tx, tenant)
+        workflows = await store.list_workflows(tx, tenant)
     newest: dict[str, Any] = {}
-    for one in known:
-        if one["version"] >= newest.get(one["workflow_id"], one)["version"]:
-            newest[one["workflow_id"]] = one
+    for candidate in workflows:
+        if candidate["version"] >= newest.get(candidate["workflow_id"], candidate)["version"]:
+            newest[candidate["workflow_id"]] = candidate
     names = sorted(newest)
     if not name and len(names) == 1:
         name = names[0]
@@ -144,6 +144,6 @@ async def _form(
 
 
 def _example(workflow: Workflow | None) -> dict[str, Json]:
-    """The input that the defaults make, to begin with."""
+    """Return the input with the default values."""
     specs = (workflow.inputs or {}) if workflow is not None else {}
     return {spec.name: spec.default for spec in specs.values() if spec.has_default}

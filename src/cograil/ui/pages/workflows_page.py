@@ -1,4 +1,4 @@
-"""Workflows: what is published, its graph, its versions, and what is different between two of them."""
+"""Workflows: the published ones, their graphs and versions, and the difference of two versions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Number = Annotated[int, Field(ge=1, le=2**31 - 1)] | None
 
 
 class Versions(Query):
-    """Which version, and which one to hold against it."""
+    """The version to show, and the one to compare with."""
 
     version: Number = None
     against: Number = None
@@ -40,20 +40,20 @@ class Versions(Query):
 
 @workflows.get("/workflows", "viewer", media_type=HTML)
 async def list_workflows(request: PageRequest) -> Response:
-    """The newest version of each, and how its jobs are doing."""
+    """Show the newest version of each workflow, with its metrics."""
     tenant = request.caller.tenant
     async with request.transaction("show") as tx:
-        known = await store.list_workflows(tx, tenant)
+        versions = await store.list_workflows(tx, tenant)
         since = clock.now() - timedelta(days=DAYS)
         numbers = {
-            one["workflow_id"]: one
-            for one in await monitoring_queries.workflow_metrics(tx, tenant, since, None)
+            metrics["workflow_id"]: metrics
+            for metrics in await monitoring_queries.workflow_metrics(tx, tenant, since, None)
         }
-        paused = {one.name for one in await list_pauses(tx, tenant) if one.kind == "workflow"}
+        paused = {pause.name for pause in await list_pauses(tx, tenant) if pause.kind == "workflow"}
         waiting = await count_waiting_jobs(tx, tenant, MAX_COUNTED)
     newest: dict[str, View] = {}
-    for one in known:
-        newest.setdefault(one["workflow_id"], one)
+    for version in versions:
+        newest.setdefault(version["workflow_id"], version)
     counts = {}
     for name in newest:
         active = numbers[name]["active"] if name in numbers else 0
@@ -71,17 +71,19 @@ async def list_workflows(request: PageRequest) -> Response:
 
 @workflows.get("/workflows/{workflow_id}", "viewer", query=Versions, media_type=HTML)
 async def show_workflow(request: PageRequest) -> Response:
-    """A version of a workflow with its graph; with `against`, what changed since that one."""
-    asked: Versions = request.query
+    """Show a version with its graph; with `against`, the changes since that version."""
+    query: Versions = request.query
     name, tenant = request.path["workflow_id"], request.caller.tenant
     async with request.transaction("show") as tx:
-        shown = await _find(tx, tenant, name, asked.version)
+        shown = await _find(tx, tenant, name, query.version)
         versions = await store.list_versions(tx, tenant, name)
-        other = None if asked.against is None else await _find(tx, tenant, name, asked.against)
+        other = None if query.against is None else await _find(tx, tenant, name, query.against)
         since = clock.now() - timedelta(days=DAYS)
         numbers = await monitoring_queries.node_metrics(tx, tenant, since, name)
         jobs = await job_queries.list_jobs(tx, tenant=tenant, workflow=name, limit=8)
-        paused = [one for one in await list_pauses(tx, tenant) if (one.kind, one.name) == ("workflow", name)]
+        paused = [
+            pause for pause in await list_pauses(tx, tenant) if (pause.kind, pause.name) == ("workflow", name)
+        ]
     workflow = await asyncio.to_thread(load_workflow, shown["definition"])
     changes = None
     if other is not None:
@@ -96,7 +98,7 @@ async def show_workflow(request: PageRequest) -> Response:
         versions=versions,
         other=other,
         changes=changes,
-        numbers={one["node_id"]: one for one in numbers if not one["is_child"]},
+        numbers={node["node_id"]: node for node in numbers if not node["is_child"]},
         jobs=jobs,
         paused=paused[0] if paused else None,
         days=DAYS,
@@ -104,14 +106,14 @@ async def show_workflow(request: PageRequest) -> Response:
 
 
 async def _find(tx: Transaction, tenant: str, name: str, version: int | None) -> View:
-    found = await store.show_workflow(tx, tenant, name, version)
-    if found is None:
+    record = await store.show_workflow(tx, tenant, name, version)
+    if record is None:
         raise WorkflowNotFound(name[:64], version)
-    return found
+    return record
 
 
 def changes_between(old: str, new: str) -> list[tuple[str, str]]:
-    """Lines with what they are: added, removed, the same, or where a part begins."""
+    """Return the lines of a diff with their kind: added, removed, same, or hunk."""
     if max(old.count("\n"), new.count("\n")) > MAX_COMPARED_LINES:
         return [("part", f"these versions have more than {MAX_COMPARED_LINES:,} lines: compare their files")]
     kinds = {"+": "added", "-": "removed", " ": "same", "@": "part"}
