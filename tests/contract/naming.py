@@ -18,11 +18,11 @@ def missing(names: Iterable[str]) -> list[str]:
 @cache
 def named_in(file: str) -> frozenset[str]:
     """The functions of a file, and the entries of its dictionaries by their keys."""
-    found = set()
-    for one in ast.parse((TESTS / file).read_text()).body:
-        match one:
+    names = set()
+    for statement in ast.parse((TESTS / file).read_text()).body:
+        match statement:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                found.add(one.name)
+                names.add(statement.name)
             case ast.AnnAssign(target=ast.Name(id=corpus), value=ast.Dict(keys=keys)):
-                found |= {f"{corpus}[{key.value}]" for key in keys if isinstance(key, ast.Constant)}
-    return frozenset(found)
+                names |= {f"{corpus}[{key.value}]" for key in keys if isinstance(key, ast.Constant)}
+    return frozenset(names)

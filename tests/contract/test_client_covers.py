@@ -22,7 +22,7 @@ def test_every_route_has_a_method_or_an_excuse() -> None:
 
 
 def test_every_socket_is_served_as_a_stream_that_the_client_follows_too() -> None:
-    sockets = {one.path.rpartition("/ws/")[2] for router in ROUTERS for one in router.sockets}
+    sockets = {endpoint.path.rpartition("/ws/")[2] for router in ROUTERS for endpoint in router.sockets}
     assert sockets == {"jobs/{job_id}"}
     assert METHODS["stream_job"] == "follow"
 
@@ -41,20 +41,21 @@ def test_what_the_client_promises_is_what_the_document_says() -> None:
     """A method that gives back a whole answer names the shape that its route names."""
     for operation, method in METHODS.items():
         hint = inspect.get_annotations(getattr(AsyncClient, method))["return"]
-        shapes = {one.__name__ for one in _shapes(operation)}
+        shapes = {model.__name__ for model in _shapes(operation)}
         if "[" not in hint and hint not in ("bool", "None", "str") and shapes:
             assert hint in shapes, (operation, method)
 
 
 def _shapes(operation: str) -> list[type]:
     endpoint = next(
-        (one for router in ROUTERS for one in router.endpoints if one.operation == operation), None
+        (endpoint for router in ROUTERS for endpoint in router.endpoints if endpoint.operation == operation),
+        None,
     )
     gives = None if endpoint is None else endpoint.gives
     if gives is None:
         return []
-    found = list(gives.values()) if isinstance(gives, typing.Mapping) else [gives]
-    return [one for one in found if one is not str]
+    models = list(gives.values()) if isinstance(gives, typing.Mapping) else [gives]
+    return [model for model in models if model is not str]
 
 
 @pytest.mark.parametrize("name", sorted(clients.sources()))

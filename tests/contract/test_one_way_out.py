@@ -52,8 +52,8 @@ def is_client(name: str) -> bool:
 
 
 def test_no_other_module_imports_an_http_client() -> None:
-    found = {name for name, tree in modules() if any(map(is_client, imported(tree)))}
-    assert found == MAY_NAME_THE_CLIENT
+    importers = {name for name, tree in modules() if any(map(is_client, imported(tree)))}
+    assert importers == MAY_NAME_THE_CLIENT
 
 
 def test_whoever_names_the_client_for_its_errors_makes_none() -> None:
@@ -68,19 +68,20 @@ def test_whoever_names_the_client_for_its_errors_makes_none() -> None:
 
 
 def test_no_other_module_opens_a_connection() -> None:
-    found = {
+    openers = {
         name
         for name, tree in modules()
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr in OPENERS
     }
-    assert found == MAY_CONNECT
+    assert openers == MAY_CONNECT
 
 
 def test_nothing_that_serves_uses_the_client_of_the_api() -> None:
-    found = {
+    importers = {
         name
         for name, tree in modules()
-        if name != "__init__.py" and any(one.startswith("cograil.client") for one in imported(tree))
+        if name != "__init__.py"
+        and any(imported_name.startswith("cograil.client") for imported_name in imported(tree))
     }
-    assert found == set()
+    assert importers == set()

@@ -19,7 +19,7 @@ WORD = re.compile(r"[a-z][a-z-]*")
 def named_commands() -> list[tuple[str, str]]:
     """Each command with the file that names it: in templates, and in the sentences of pages."""
     files = [*UI.rglob("*.html"), *UI.rglob("*.py"), *UI.glob("static/*.js")]
-    return [(path.name, found.strip()) for path in sorted(files) for found in NAMED.findall(path.read_text())]
+    return [(path.name, text.strip()) for path in sorted(files) for text in NAMED.findall(path.read_text())]
 
 
 @pytest.mark.parametrize(("file", "text"), named_commands())
@@ -30,14 +30,14 @@ def test_a_command_on_a_page_exists(file: str, text: str) -> None:
     for word in text.split()[1:]:
         if not isinstance(command, click.Group) or not WORD.fullmatch(word):
             break
-        found = command.get_command(context, word)
-        assert found is not None, f"{file}: there is no command {text!r}"
-        command, used = found, [*used, word]
+        subcommand = command.get_command(context, word)
+        assert subcommand is not None, f"{file}: {text!r} names an unknown command"
+        command, used = subcommand, [*used, word]
     assert used, f"{file}: {text!r} names no command"
     assert not isinstance(command, click.Group), f"{file}: {text!r} lacks a subcommand"
-    options = {option for one in command.params for option in one.opts}
+    options = {option for parameter in command.params for option in parameter.opts}
     for option in re.findall(r"--[a-z-]+", text):
-        assert option in options, f"{file}: {text!r}: there is no option {option}"
+        assert option in options, f"{file}: {text!r}: {option} is an unknown option"
 
 
 def test_there_are_commands_on_the_pages() -> None:

@@ -3,7 +3,7 @@
 The rows are of the matrix, which speaks of doors of its own. Here all of them come through `/v1/jobs` and the
 nodes of type container, whose API is older than the matrix and wins:
 
-- a path that is no good is a 400 with `{"error"}` that names the field, not a 422;
+- a bad path is a 400 with `{"error"}` that names the field, not a 422;
 - what is found out later fails its artifact, whose `error` begins with the code that the matrix names;
 - links and devices in archives are skipped and told, never made and never followed;
 - extraction joins directories and replaces files; `write` replaces what is there.
@@ -37,7 +37,7 @@ TESTED: dict[str, list[str]] = {
     "B92": [*REFUSED, *PLAIN],
     "B93": REFUSED,
     "B94": REFUSED,
-    # Paths are JSON and not URLs: nothing is decoded, so `%2e` is a plain name; what is no UTF-8 is a 400.
+    # Paths are JSON and not URLs: nothing is decoded, so `%2e` is a plain name; invalid UTF-8 is a 400.
     "B95": [*PLAIN, f"{WIRE}::test_bodies_that_are_no_json_or_too_large"],
     # A write is one file: only archives hold several names.
     "B96": [f"{EXTRACTING}::test_names_that_are_spelled_alike_elsewhere_are_all_there"],

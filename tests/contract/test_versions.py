@@ -59,10 +59,10 @@ def test_the_oldest_version_we_name_is_among_them() -> None:
 
 def test_every_statement_can_be_prepared(conninfo: str) -> None:
     with psycopg.connect(conninfo, autocommit=True) as connection:
-        for one in all_statements():
-            text, _ = native(one.text)
-            connection.pgconn.prepare(one.name.encode(), text.encode())
-            assert connection.pgconn.describe_prepared(one.name.encode()).nparams >= 0
+        for statement in all_statements():
+            text, _ = native(statement.text)
+            connection.pgconn.prepare(statement.name.encode(), text.encode())
+            assert connection.pgconn.describe_prepared(statement.name.encode()).nparams >= 0
 
 
 async def test_jobs_run_and_are_cancelled_and_every_invariant_holds(conninfo: str) -> None:

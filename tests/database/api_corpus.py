@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """One input and what it must be answered with; the code is empty where there is no problem."""
+    """One input and what it must be answered with; the code is empty where the input is accepted."""
 
     name: str
     request: bytes
@@ -179,7 +179,7 @@ NAMES = [
     *[Row(f"B52 the key {text[:9]!r}", post(job(), f"Idempotency-Key: {text}"), 400, "invalid_idempotency_key") for text in ("", "x" * 129, "x" * 257, "é", "a b")],
     *[Row(f"B52 the key {text[:9]!r} in the body", post(job(idempotency_key=text)), 400, "invalid_idempotency_key") for text in ("", " ", "a b", "é", "x" * 129, "a\x01b")],
     Row("B52 two keys", post(job(), "Idempotency-Key: a", "Idempotency-Key: a"), 400, "invalid_idempotency_key"),
-    Row("B52 a key with a control character - it is no header", post(job(), "Idempotency-Key: a\x01b"), 400, "malformed_request"),
+    Row("B52 a key with a control character - it is not a header", post(job(), "Idempotency-Key: a\x01b"), 400, "malformed_request"),
     Row("B144 a key in the URL", get(f"{JOBS}?key=cog_a_b"), 422, "unknown_parameter"),
     *[Row(f"B153 {path}", get(path), 404, "not_found") for path in ("/ui/%2e%2e/x", "/ui/../x", "/ui/..%2fx", "/ui/static/%2e%2e/%2e%2e/app.py", "/ui//evil.example")],
     *[Row(f"B148 a tenant {where}", request, 422, "unknown_field") for where, request in (("in the body", post(job(tenant_id="acme"))), ("in the URL", get(f"{JOBS}?tenant=acme")), ("in the URL of a route without parameters", get(f"{JOBS}/{ID}?tenant_id=acme")), ("in a header", get(JOBS, "X-Tenant-Id: acme")), ("in a header of a submit", post(job(), "X-Tenant: acme")))],

@@ -11,9 +11,9 @@ from cograil.runners.context import Context
 
 
 def as_role(conninfo: str, role: str) -> str:
-    """The same database as somebody else; the server of the tests trusts whoever comes."""
-    given = {k: v for k, v in conninfo_to_dict(conninfo).items() if k not in ("password", "passfile")}
-    return make_conninfo(**given | {"user": role})
+    """How to connect to the same database as this role; the server of the tests asks for no password."""
+    params = {k: v for k, v in conninfo_to_dict(conninfo).items() if k not in ("password", "passfile")}
+    return make_conninfo(**params | {"user": role})
 
 
 async def booked(lab: Lab) -> list[tuple[Any, ...]]:

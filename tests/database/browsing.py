@@ -54,17 +54,19 @@ class Browser:
 
 
 def token_of(page: Answer) -> str:
-    found = re.search(rb'name="token" value="([0-9a-f]+)"', page.raw)
-    assert found is not None, page.raw[:500]
-    return found[1].decode()
+    match = re.search(rb'name="token" value="([0-9a-f]+)"', page.raw)
+    assert match is not None, page.raw[:500]
+    return match[1].decode()
 
 
 async def roles_are_asked_for(browser: Browser, tables: Sequence[Router]) -> None:
-    """Every page and every form of these is refused to whoever has less than its role, and to nobody else."""
+    """Every page and every form of these is refused to every role below its own, and to no other."""
     for role in LADDER:
         browser.cookies.clear()
         await browser.login(await browser.api.make_key(role))
-        for endpoint in (one for table in tables for one in table.endpoints if not one.is_stream):
+        for endpoint in (
+            endpoint for table in tables for endpoint in table.endpoints if not endpoint.is_stream
+        ):
             path = re.sub(r"{(\w+)}", "none", endpoint.path)
             send = browser.get if endpoint.method == "GET" else partial(browser.post, fields={})
             answer = await send(path)

@@ -60,11 +60,11 @@ def child_talk(ctx: Context) -> dict[str, Any]:
     ctx.log.info("talking", attempt=ctx.attempt)
     ctx.progress(1, 2, "half")
     pid = ctx.step("pid", os.getpid)
-    found = ctx.checkpoint_data
+    checkpoint_data = ctx.checkpoint_data
     ctx.checkpoint({"attempt": ctx.attempt}, phase="first")
     if ctx.attempt == 1:
         raise OSError("once more")
-    return {"pid": pid, "me": os.getpid(), "found": found, "key": ctx.idempotency_key}
+    return {"pid": pid, "me": os.getpid(), "found": checkpoint_data, "key": ctx.idempotency_key}
 
 
 @handler("child_async", process=True)

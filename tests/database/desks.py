@@ -23,10 +23,10 @@ async def claim(api: Api, worker: str = "w1", **facts: Any) -> list[dict[str, An
 
 
 def result(task: dict[str, Any], **facts: Any) -> dict[str, Any]:
-    said = {
+    fields = {
         "task_id": task["task_id"],
         "fence": task["fence"],
         "job_id": task["job_id"],
         "node_id": task["node_id"],
     }
-    return said | {"status": "completed", "output": {"made": 7}} | facts
+    return fields | {"status": "completed", "output": {"made": 7}} | facts

@@ -42,7 +42,10 @@ class Documented:
         """The operation of a request, or None."""
         plain = path.partition("?")[0]
         method = "get" if method == "HEAD" else method.lower()
-        return next((one for of, match, one in self._routes if of == method and match.fullmatch(plain)), None)
+        return next(
+            (operation for of, match, operation in self._routes if of == method and match.fullmatch(plain)),
+            None,
+        )
 
     def wrong(self, method: str, path: str, status: int, media_type: str, body: bytes) -> list[str]:
         """What the document does not say of this answer."""
@@ -69,7 +72,7 @@ class Documented:
         if "json" not in kind:
             return []
         errors = self._validator(content[kind]["schema"]).iter_errors(json.loads(body))
-        return [f"{name} {status} at {list(one.instance_path)}: {one.message[:300]}" for one in errors]
+        return [f"{name} {status} at {list(error.instance_path)}: {error.message[:300]}" for error in errors]
 
     def _validator(self, schema: Any) -> Any:
         key = json.dumps(schema, sort_keys=True)
@@ -104,9 +107,9 @@ def of_apps() -> dict[str, Documented]:
 
 
 def said_wrong(method: str, path: str, status: int, media_type: str, body: bytes) -> list[str]:
-    """What the document of whoever serves this path does not say of this answer."""
+    """How this answer differs from the document that describes this path."""
     documents = (of_api(), *of_apps().values())
-    return [one for said in documents for one in said.wrong(method, path, status, media_type, body)]
+    return [flaw for document in documents for flaw in document.wrong(method, path, status, media_type, body)]
 
 
 @cache

@@ -118,8 +118,8 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
     parts = []
     while part := await reader.read(65536):
         parts.append(part)
-        head, found, body = b"".join(parts).partition(b"\r\n\r\n")
-        if found and len(body) >= _length(head):
+        head, separator, body = b"".join(parts).partition(b"\r\n\r\n")
+        if separator and len(body) >= _length(head):
             break
     return b"".join(parts)
 

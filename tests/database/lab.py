@@ -59,7 +59,7 @@ class Hand:
     async def claim(
         self, slots: int = 1, *, handlers: Sequence[str] | None = None, queues: list[str] | None = None
     ) -> list[WorkItem]:
-        """Take up to so many tasks, of these handlers or of any."""
+        """Take up to `slots` tasks, of these handlers or of any."""
         async with self.db.single("test") as tx:
             query = b"select distinct handler from cograil.tasks"
             names = handlers or [row[0] for row in await (await tx.connection.execute(query)).fetchall()]
@@ -146,7 +146,7 @@ class Lab:
             draft = await keep_draft(tx, workflow, text, tenant)
         more = {"definition_id": draft.definition_id, **more}
         async with self.db.transaction("submit") as tx:
-            submissions = [Submission(workflow.workflow_id, one, **more) for one in inputs]
+            submissions = [Submission(workflow.workflow_id, job_inputs, **more) for job_inputs in inputs]
             return await submit(tx, self.engine_context, submissions, tenant)
 
     async def publish(self, text: str) -> int:
@@ -171,16 +171,16 @@ class Lab:
     async def job(self, job_id: str) -> dict[str, Any]:
         """The job as people see it."""
         async with self.db.transaction("test") as tx:
-            found = await job_queries.find_job(tx, job_id)
-            assert found is not None
-            return found[0]
+            stored = await job_queries.find_job(tx, job_id)
+            assert stored is not None
+            return stored[0]
 
     async def nodes(self, job_id: str) -> dict[str, dict[str, Any]]:
         """Its nodes by name."""
         async with self.db.transaction("test") as tx:
-            found = await job_queries.find_job(tx, job_id)
-            assert found is not None
-            workflow = await self.engine_context.definitions.get(tx, found[1])
+            stored = await job_queries.find_job(tx, job_id)
+            assert stored is not None
+            workflow = await self.engine_context.definitions.get(tx, stored[1])
             return {view["node_id"]: view for view in await job_queries.list_nodes(tx, job_id, workflow)}
 
     async def statuses(self, job_id: str) -> dict[str, str]:
@@ -257,17 +257,17 @@ class Lab:
 
     @contextlib.asynccontextmanager
     async def orchestrator(self, name: str = "orchestrator") -> AsyncIterator[Orchestrator]:
-        one = Orchestrator(self.db, self.settings, EngineContext(), name)
-        async with _running(one):
-            yield one
+        orchestrator = Orchestrator(self.db, self.settings, EngineContext(), name)
+        async with _running(orchestrator):
+            yield orchestrator
 
     @contextlib.asynccontextmanager
     async def worker(self, name: str = "worker", **more: Any) -> AsyncIterator[Worker]:
         settings = more.pop("settings", self.settings)
         registry = more.pop("registry", self.registry)
-        one = Worker(self.db, settings, registry, name, **more)
-        async with _running(one):
-            yield one
+        worker = Worker(self.db, settings, registry, name, **more)
+        async with _running(worker):
+            yield worker
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -282,14 +282,14 @@ async def admit_now(tx: Transaction) -> Admission:
 
 
 @contextlib.asynccontextmanager
-async def _running(one: Any) -> AsyncIterator[None]:
-    task = asyncio.create_task(one.run())
+async def _running(process: Any) -> AsyncIterator[None]:
+    task = asyncio.create_task(process.run())
     try:
-        while not one.is_ready and not task.done():  # noqa: ASYNC110  it has no event for this
+        while not process.is_ready and not task.done():  # noqa: ASYNC110  it has no event for this
             await asyncio.sleep(0.005)
         yield
     finally:
-        one.stop()
+        process.stop()
         await task
 
 

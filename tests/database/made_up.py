@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 30
 
 
 class Trial:
-    """All operations of a document, against whoever serves it."""
+    """Requests for all operations of a document, and what was wrong with the answers."""
 
     def __init__(self, described: Documented, port: int, key: str, known: Mapping[str, str]) -> None:
         self._described = described
@@ -39,12 +39,12 @@ class Trial:
         self.tried: set[str] = set()
 
     def run(self, mode: GenerationMode, examples: int, *, is_random: bool = False) -> None:
-        """Try every operation with so many requests; with one, if it takes nothing that could be wrong."""
+        """Try every operation with `examples` requests; with one, if it takes nothing that could be wrong."""
         schema = schemathesis.openapi.from_dict(self._described.document)
         for result in schema.get_all_operations():
             operation = result.ok()
             parts = [*operation.query, *operation.headers, *operation.path_parameters, *operation.body]
-            takes = [one for one in parts if one.name.lower() != "authorization"]
+            takes = [part for part in parts if part.name.lower() != "authorization"]
             try:
                 _examples(operation, mode, examples if takes else 1, is_random)(self._try)
             except Unsatisfiable:

@@ -29,13 +29,13 @@ class Reply:
     """What came back: without what was sent, and then without what is another every time."""
 
     status: int
-    told: str = field(compare=False)
+    original: str = field(compare=False)
     text: str
 
 
 def filled(endpoint: Endpoint, things: dict[str, str]) -> str:
     """The path with these things in it."""
-    return re.sub(r"\{(\w+)\}", lambda found: things[found[1]], endpoint.path)
+    return re.sub(r"\{(\w+)\}", lambda match: things[match[1]], endpoint.path)
 
 
 def asked(endpoint: Endpoint, things: dict[str, str]) -> str:
@@ -44,12 +44,12 @@ def asked(endpoint: Endpoint, things: dict[str, str]) -> str:
     return "&".join(f"{name}={things[name]}" for name in names)
 
 
-def plain(status: int, told: str, sent: list[str]) -> Reply:
+def plain(status: int, body: str, sent: list[str]) -> Reply:
     """What was said, without what was sent."""
     for thing in sorted(sent, key=len, reverse=True):
-        told = told.replace(thing, "THING")
-    text = re.sub(r'"request_id":"[^"]*"', "", told)
+        body = body.replace(thing, "THING")
+    text = re.sub(r'"request_id":"[^"]*"', "", body)
     text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", text)
     text = re.sub(r"\b[0-9a-f]{64}\b", "HASH", text)
     text = re.sub(r'"whsec_[^"]*"', "SECRET", text)
-    return Reply(status, told, re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)|\d+(\.\d+)?", "N", text))
+    return Reply(status, body, re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)|\d+(\.\d+)?", "N", text))

@@ -35,7 +35,7 @@ class Pooler:
 
 @contextlib.contextmanager
 def pooler(direct_url: str, *, size: int = 2, more: str = "") -> Iterator[Pooler]:
-    """PgBouncer in transaction mode with so many sessions; `more` goes to its configuration."""
+    """PgBouncer in transaction mode with `size` sessions; `more` goes to its configuration."""
     with psycopg.connect(direct_url, autocommit=True) as admin:
         if not admin.execute("select 1 from pg_roles where rolname = %s", [USER]).fetchone():
             admin.execute(f"create role {USER} superuser login")
@@ -47,8 +47,8 @@ def pooler(direct_url: str, *, size: int = 2, more: str = "") -> Iterator[Pooler
         hand_over([directory], guest)
         command = command_as(guest, directory, [_program(), str(configuration)])
         url = make_conninfo(direct_url, host=str(directory), port=PORT, user="anybody")
-        with open(directory / "said", "wb") as said:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        with open(directory / "said", "wb") as log_file:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log_file, stderr=log_file)
         try:
             _wait_until_it_answers(process, url, directory / "said")
             yield Pooler(url, direct_url)
@@ -82,7 +82,7 @@ def _configuration(direct_url: str, directory: Path, size: int, more: str) -> st
     return f"[databases]\n* = {where}\n[pgbouncer]\n{lines}\n{more}\n"
 
 
-def _wait_until_it_answers(process: subprocess.Popen[bytes], url: str, said: Path) -> None:
+def _wait_until_it_answers(process: subprocess.Popen[bytes], url: str, log_path: Path) -> None:
     until = time.monotonic() + 10
     while True:
         try:
@@ -90,5 +90,5 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], url: str, said: Pat
             return
         except psycopg.OperationalError:
             if process.poll() is not None or time.monotonic() > until:
-                raise AssertionError(f"PgBouncer does not answer: {said.read_text()}") from None
+                raise AssertionError(f"PgBouncer does not answer: {log_path.read_text()}") from None
             time.sleep(0.02)

@@ -50,8 +50,8 @@ class Request:
 
     @property
     def event(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.body)
-        return found
+        event: dict[str, Any] = json.loads(self.body)
+        return event
 
     def is_signed(self, secret: str = SECRET) -> bool:
         """Whether both signatures are right, over these very bytes."""
@@ -100,11 +100,11 @@ class Receiver:
         return {"url": self.url, "secret": SECRET, **more}
 
     def types(self, job_id: str | None = None) -> list[str]:
-        events = [one.event for one in self.requests]
-        return [one["type"] for one in events if job_id in (None, one["subject"])]
+        events = [request.event for request in self.requests]
+        return [event["type"] for event in events if job_id in (None, event["subject"])]
 
     def ids(self) -> list[str]:
-        return [one.event["id"] for one in self.requests]
+        return [request.event["id"] for request in self.requests]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -132,21 +132,21 @@ class Receiver:
             if self.is_silent:
                 await reader.read()
                 return False
-            said = self.script(request)
-            writer.write(said)
+            response = self.script(request)
+            writer.write(response)
             await writer.drain()
             while self.endless:
                 writer.write(self.endless)
                 await writer.drain()
         finally:
             self.in_hand -= 1
-        return b"Content-Length" in said and said.endswith((b"\r\n\r\n", b"}"))
+        return b"Content-Length" in response and response.endswith((b"\r\n\r\n", b"}"))
 
 
 @contextlib.asynccontextmanager
 async def receiving(script: Script = lambda _: OK, port: int = 0) -> AsyncIterator[Receiver]:
     """A receiver for a while."""
-    one = Receiver(script)
+    receiver = Receiver(script)
     writers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -154,17 +154,17 @@ async def receiving(script: Script = lambda _: OK, port: int = 0) -> AsyncIterat
         assert task is not None
         writers[task] = writer
         try:
-            await one.serve(reader, writer)
+            await receiver.serve(reader, writer)
         finally:
             del writers[task]
 
     server = await asyncio.start_server(serve, "127.0.0.1", port)
-    one.port = server.sockets[0].getsockname()[1]
+    receiver.port = server.sockets[0].getsockname()[1]
     try:
-        yield one
+        yield receiver
     finally:
         server.close()
-        one.gate.set()
+        receiver.gate.set()
         for writer in writers.values():
             writer.transport.abort()
         await asyncio.gather(*writers)
@@ -174,14 +174,14 @@ async def receiving(script: Script = lambda _: OK, port: int = 0) -> AsyncIterat
 async def relaying(lab: Lab, guard: OutboundGuard | None = None, **more: Any) -> AsyncIterator[Relay]:
     """A relay in this loop."""
     settings = relay_settings(**more) if more else lab.settings
-    one = Relay(lab.db, settings, "relay", guard)
-    task = asyncio.create_task(one.run())
+    relay = Relay(lab.db, settings, "relay", guard)
+    task = asyncio.create_task(relay.run())
     try:
-        while not one.is_ready and not task.done():  # noqa: ASYNC110  it has no event for this
+        while not relay.is_ready and not task.done():  # noqa: ASYNC110  it has no event for this
             await asyncio.sleep(0.005)
-        yield one
+        yield relay
     finally:
-        one.stop()
+        relay.stop()
         await task
 
 

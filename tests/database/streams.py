@@ -49,24 +49,24 @@ class Stream:
                 return Told(fields.get("event", ""), fields["id"], data)
 
     async def take(self, count: int, seconds: float = 20.0) -> list[Any]:
-        """So many events."""
-        found: list[Any] = []
+        """The data of the next `count` events."""
+        events: list[Any] = []
         async with asyncio.timeout(seconds):
-            while len(found) < count:
-                told = await self.next()
-                assert told is not None, found
-                if told.name:
-                    found.append(told.data)
-        return found
+            while len(events) < count:
+                event = await self.next()
+                assert event is not None, events
+                if event.name:
+                    events.append(event.data)
+        return events
 
     async def rest(self, seconds: float = 20.0) -> list[Told]:
         """All events until it ends."""
-        found = []
+        events = []
         async with asyncio.timeout(seconds):
-            while (told := await self.next()) is not None:
-                if told.name:
-                    found.append(told)
-        return found
+            while (event := await self.next()) is not None:
+                if event.name:
+                    events.append(event)
+        return events
 
     async def _line(self) -> str | None:
         while not self._lines or "\n" not in self._lines[0]:
@@ -93,8 +93,8 @@ async def listening(port: int, path: str, key: str = "", **headers: str) -> Asyn
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         await ask(writer, "GET", path, key, {"accept": "text/event-stream"} | headers)
-        status, told = await answer_head(reader)
-        yield Stream(reader, writer, status, told)
+        status, response_headers = await answer_head(reader)
+        yield Stream(reader, writer, status, response_headers)
     finally:
         writer.close()
         with contextlib.suppress(ConnectionError):
@@ -145,14 +145,14 @@ class Socket:
 
     async def messages(self, seconds: float = 20.0) -> tuple[list[Any], int, str]:
         """All that is said until it closes, the code of that and its reason."""
-        found: list[Any] = []
+        messages: list[Any] = []
         async with asyncio.timeout(seconds):
             while True:
                 opcode, payload = await self.frame()
                 if opcode == 0x8:
-                    return found, struct.unpack("!H", payload[:2])[0], payload[2:].decode()
+                    return messages, struct.unpack("!H", payload[:2])[0], payload[2:].decode()
                 if opcode == 0x1:
-                    found.append(json.loads(payload))
+                    messages.append(json.loads(payload))
 
     def send(self, opcode: int, payload: bytes, first: int = 0x80) -> None:
         """A frame as a caller sends it."""
@@ -174,8 +174,8 @@ async def socket_to(port: int, path: str, key: str = "", **headers: str) -> Asyn
     }
     try:
         await ask(writer, "GET", path, key, upgrade | headers)
-        status, told = await answer_head(reader)
-        yield Socket(reader, writer, status, told)
+        status, response_headers = await answer_head(reader)
+        yield Socket(reader, writer, status, response_headers)
     finally:
         writer.close()
         with contextlib.suppress(ConnectionError):

@@ -274,10 +274,10 @@ async def test_one_after_the_other_none_beside_another(lab: Lab, eventually: Any
 async def test_explain_says_that_it_waits_to_run_alone_and_that_there_is_nothing_to_do(lab: Lab) -> None:
     job = await lose_twice(lab)
     hand = await lab.hand()
-    (found,) = (await lab.explain(job)).blockers
-    assert (found.kind, found.node_id) == ("alone", "a")
-    assert "a is queued to run alone: workers died while running it" in found.message
-    assert "nothing to do, it runs as soon as a worker is empty" in found.message
+    (blocker,) = (await lab.explain(job)).blockers
+    assert (blocker.kind, blocker.node_id) == ("alone", "a")
+    assert "a is queued to run alone: workers died while running it" in blocker.message
+    assert "nothing to do, it runs as soon as a worker is empty" in blocker.message
     other = await lab.submit(one())
     assert (await lab.explain(other)).blockers[0].data["ahead"] == 0, "it is in nobody's way"
     await hand.claim_alone()

@@ -25,7 +25,10 @@ OF_WORKERS = {
     *(f"POST {V1}/callbacks/{name}" for name in ("task-result", "task-progress", "checkpoint")),
 }
 CHANGING = {
-    f"{one.method} {one.path}" for router in ROUTERS for one in router.endpoints if one.method != "GET"
+    f"{endpoint.method} {endpoint.path}"
+    for router in ROUTERS
+    for endpoint in router.endpoints
+    if endpoint.method != "GET"
 }
 
 
@@ -38,7 +41,7 @@ class Clerk:
         self.done: set[str] = set()
 
     async def ask(self, route: str, body: Any = None, entries: int = 1, **things: str) -> Any:
-        """What was answered. It is in the log so many times, with who asked and under which id."""
+        """The answer. The audit log has `entries` rows of it, each with the caller and the request id."""
         method, path = route.split(" ")
         self.done.add(route)
         request_id = str(uuid4())

@@ -47,7 +47,7 @@ async def raw(api: Api, body: bytes) -> Answer:
 def told(answer: Answer) -> list[tuple[int, str]]:
     """Of each the status, and what is wrong with it."""
     assert answer.status == 200, answer.raw
-    return [(one["status"], one.get("error", {}).get("code", "")) for one in answer.body["results"]]
+    return [(result["status"], result.get("error", {}).get("code", "")) for result in answer.body["results"]]
 
 
 # -- limits -----------------------------------------------------------------------------------------------
@@ -164,8 +164,8 @@ async def test_a_batch_with_a_key_is_done_once_and_answered_as_the_first_time(sh
 async def test_a_batch_that_is_sent_many_times_at_once_is_done_once(shop: Api) -> None:
     jobs = [ONE, *(ONE | {"idempotency_key": f"job-{number}"} for number in range(5)), ONE]
     others = [jobs[0], *reversed(jobs[1:-1]), jobs[-1]]
-    asked = [(jobs, "a"), (others, "b")] * 5
-    answers = await asyncio.gather(*(submit(shop, given, key) for given, key in asked))
+    batches = [(jobs, "a"), (others, "b")] * 5
+    answers = await asyncio.gather(*(submit(shop, batch, key) for batch, key in batches))
     assert {answer.status for answer in answers} == {200}
     assert len({answer.raw for answer in answers[::2]}) == len({answer.raw for answer in answers[1::2]}) == 1
     assert await count(shop) == 2 + 5 + 2
@@ -174,7 +174,7 @@ async def test_a_batch_that_is_sent_many_times_at_once_is_done_once(shop: Api) -
 async def test_a_key_that_somebody_is_at_is_that_jobs_fault_alone(
     shop: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others are made by then: whoever was told of a failure would send them again."""
+    """The others are made by then: a caller that is told of a failure would send them again."""
     monkeypatch.setattr("cograil.http.server.idempotent_requests.IN_PROGRESS_SECONDS", 0.2)
     async with shop.lab.db.transaction("test") as tx:  # as another request does
         await store_idempotency.lock_key(tx, Key("default", f"POST {BATCH}", "slow"))
@@ -186,16 +186,16 @@ async def test_a_database_that_goes_away_in_the_middle_of_a_batch_is_told_of_eac
     shop: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And asked no more for those behind it: each would wait for it in turn."""
-    asked = itertools.count()
+    calls = itertools.count()
 
     async def find(*_: object) -> None:
-        next(asked)
+        next(calls)
         raise psycopg.OperationalError("gone")
 
     monkeypatch.setattr(idempotency, "find", find)
     keyed = [ONE | {"idempotency_key": key} for key in ("a", "b", "c")]
     assert told(await submit(shop, [ONE, *keyed])) == [(202, ""), *[(503, "database_unavailable")] * 3]
-    assert next(asked) == 2  # it may have been done, so it was looked for once more
+    assert next(calls) == 2  # it may have been done, so it was looked for once more
 
 
 async def test_what_was_refused_in_a_batch_has_not_taken_its_key(shop: Api) -> None:

@@ -59,7 +59,7 @@ async def test_a_crowd_of_callers_is_recognised_with_one_look(
 
 
 async def all_came_in(shop: Api, eventually: Any, count: int) -> bool:
-    """Whether so many requests are being answered."""
+    """Whether this number of requests is being answered."""
 
     def under_way() -> bool:
         names = [task.get_coro().__qualname__ for task in asyncio.all_tasks()]  # type: ignore[union-attr]
@@ -122,7 +122,7 @@ async def test_a_connection_that_is_lost_is_not_the_crowds_fault(shop: Api) -> N
 async def test_a_request_whose_connection_is_lost_is_asked_again_under_its_id(
     shop: Api, point: str, status: int
 ) -> None:
-    """Whoever is behind the gateway would never learn the id of what was made."""
+    """A caller behind the gateway would never learn the id of its job."""
     request = {"workflow_id": "hello", "submitted_by": "me", "request_id": str(uuid4())}
     fault_injection.arm(f"submit.{point}:1:raise")
     try:

@@ -75,7 +75,7 @@ async def test_a_key_that_opens_the_door_is_not_forgotten(api: Api) -> None:
 
 
 async def test_without_keys_nobody_comes_in_from_elsewhere(api: Api) -> None:
-    """Whoever made it to a port on loopback from elsewhere was let through by somebody."""
+    """A caller from elsewhere reaches a port on loopback only through a proxy that let it in."""
     here = await api.context.keys.caller(RequestHeaders([]), "127.0.0.1")
     assert here.role == "admin"
     for address in ("10.0.0.9", "192.0.2.1", "2001:db8::1", "", "::ffff:10.0.0.1"):
@@ -109,13 +109,13 @@ async def test_a_proxy_that_is_trusted_says_who_calls(lab: Lab, dsn: str) -> Non
         assert (await api.get(JOBS)).status == 401, "it brings others here, so they need a key"
         key = await api.make_key("admin")
         assert 429 not in await guess(api)
-        told = {"x-forwarded-for": "127.0.0.1, 203.0.113.5, 198.51.100.7:4711,10.1.2.3"}
+        trusted = {"x-forwarded-for": "127.0.0.1, 203.0.113.5, 198.51.100.7:4711,10.1.2.3"}
         others: list[dict[str, str]] = [
             {"x-forwarded-for": "nonsense"},
             {"x-forwarded-for": "[2001:db8::7]:80"},
             {},
         ]
-        for number, headers in enumerate((told, *others)):
+        for number, headers in enumerate((trusted, *others)):
             pause = f"/api/v1/queues/q{number}/pause"
             assert (await api.post(pause, key=key, headers=headers)).status == 200
     rows = await lab.rows("select address from cograil.audit_log order by id")

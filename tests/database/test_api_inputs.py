@@ -49,7 +49,7 @@ async def test_every_row_is_answered_as_the_matrix_says(door: Api, rows: list[Ro
 
 
 async def test_nothing_behind_a_request_of_two_lengths_is_answered(door: Api) -> None:
-    """B03: whoever stands before us may have taken the second request for a part of the first."""
+    """B03: a proxy before us may have taken the second request for a part of the first."""
     hidden = get("/livez")
     answered = await exchange(door, post(b"0\r\n\r\n", "Transfer-Encoding: chunked") + hidden)
     assert answered.count(b"HTTP/1.1 ") == 1
@@ -164,7 +164,7 @@ async def test_an_input_that_does_not_fit_is_pointed_at_in_the_request(door: Api
     wrong = {"workflow_id": "hello", "input_params": {"name": 5, "priority": 1}}
     answer = await door.post(JOBS, wrong)
     pointers = ["/input_params/priority", "/input_params/name"]
-    assert (answer.status, [one["pointer"] for one in answer.body["problems"]]) == (422, pointers)
+    assert (answer.status, [problem["pointer"] for problem in answer.body["problems"]]) == (422, pointers)
     request = wrong | {"request_id": str(uuid4()), "submitted_by": "me"}
     assert (await door.post("/api/v1/submit", request)).body["pointer"] == pointers[0]
     job_id = await door.submit("hello")

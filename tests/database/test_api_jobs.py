@@ -80,10 +80,10 @@ async def test_a_wait_ends_though_the_job_does_not(shop: Api) -> None:
 
 
 async def test_the_same_key_and_request_are_answered_as_the_first_time(shop: Api) -> None:
-    given = {"workflow_id": "hello", "input_params": {"name": "Ada"}}
-    first = await shop.post(JOBS, given, headers={"idempotency-key": "k1"})
-    again = await shop.post(JOBS, dict(reversed(given.items())), headers={"idempotency-key": "k1"})
-    in_body = await shop.post(JOBS, given | {"idempotency_key": "k1"})
+    body = {"workflow_id": "hello", "input_params": {"name": "Ada"}}
+    first = await shop.post(JOBS, body, headers={"idempotency-key": "k1"})
+    again = await shop.post(JOBS, dict(reversed(body.items())), headers={"idempotency-key": "k1"})
+    in_body = await shop.post(JOBS, body | {"idempotency_key": "k1"})
     assert (first.status, again.status, in_body.status) == (202, 200, 200)
     assert first.body == again.body == in_body.body
 
@@ -112,8 +112,8 @@ async def test_two_tenants_may_have_the_same_key(shop: Api) -> None:
     keys = [await shop.make_key("operator", tenant) for tenant in ("acme", "globex")]
     for key in keys:
         await shop.post("/api/v1/workflows", {"source": HELLO}, key=key)
-    given = {"workflow_id": "hello", "idempotency_key": "k"}
-    answers = [await shop.post(JOBS, given, key=key) for key in keys]
+    body = {"workflow_id": "hello", "idempotency_key": "k"}
+    answers = [await shop.post(JOBS, body, key=key) for key in keys]
     assert [answer.status for answer in answers] == [202, 202]
 
 
@@ -152,8 +152,8 @@ async def test_a_refused_submit_leaves_its_key_free(shop: Api) -> None:
 
 
 async def test_identical_submits_at_once_make_one_job(shop: Api) -> None:
-    given = {"workflow_id": "hello", "idempotency_key": "once"}
-    answers = await asyncio.gather(*(shop.post(JOBS, given) for _ in range(60)))
+    body = {"workflow_id": "hello", "idempotency_key": "once"}
+    answers = await asyncio.gather(*(shop.post(JOBS, body) for _ in range(60)))
     assert sorted(answer.status for answer in answers) == [200] * 59 + [202]
     assert len({answer.body["job_id"] for answer in answers}) == 1
     assert await shop.lab.rows("select count(*) from cograil.jobs") == [(1,)]
@@ -180,7 +180,7 @@ async def test_an_odd_key_is_refused(
 
 
 async def test_each_of_a_batch_is_made_or_refused_by_itself(shop: Api) -> None:
-    given = [
+    entries = [
         {"workflow_id": "hello"},
         {"workflow_id": "nobody"},
         {"workflow_id": "hello", "odd": 1},
@@ -188,8 +188,8 @@ async def test_each_of_a_batch_is_made_or_refused_by_itself(shop: Api) -> None:
         {"workflow_id": "hello", "idempotency_key": "k"},
         {"workflow_id": "hello", "input_params": {"name": 5}},
     ]
-    results = (await shop.post(f"{JOBS}/batch", {"jobs": given})).body["results"]
-    assert [one["status"] for one in results] == [202, 404, 422, 202, 200, 422]
+    results = (await shop.post(f"{JOBS}/batch", {"jobs": entries})).body["results"]
+    assert [result["status"] for result in results] == [202, 404, 422, 202, 200, 422]
     assert results[3]["job_id"] == results[4]["job_id"]
     assert results[2]["error"] == {
         "code": "unknown_field",
@@ -215,8 +215,8 @@ async def test_a_batch_has_at_most_a_thousand(shop: Api) -> None:
 
 
 async def test_submits_at_the_same_time_share_transactions_and_not_each_others_faults(shop: Api) -> None:
-    given = [{"workflow_id": "hello"}, {"workflow_id": "nobody"}] * 50
-    answers = await asyncio.gather(*(shop.post(JOBS, one) for one in given))
+    bodies = [{"workflow_id": "hello"}, {"workflow_id": "nobody"}] * 50
+    answers = await asyncio.gather(*(shop.post(JOBS, body) for body in bodies))
     assert [answer.status for answer in answers] == [202, 404] * 50
     transactions = await shop.lab.rows("select count(distinct created_at), count(*) from cograil.jobs")
     assert transactions[0][0] < transactions[0][1] == 50
@@ -326,7 +326,8 @@ async def test_a_workflow_is_published_once_and_listed(shop: Api) -> None:
     shown = (await shop.get("/api/v1/workflows/hello")).body
     assert (shown["version"], shown["source"]) == (1, HELLO)
     assert [
-        one["version"] for one in (await shop.get("/api/v1/workflows/hello/versions")).body["versions"]
+        version["version"]
+        for version in (await shop.get("/api/v1/workflows/hello/versions")).body["versions"]
     ] == [1]
     assert (await shop.get("/api/v1/workflows/nobody")).status == 404
 
@@ -378,7 +379,7 @@ async def test_what_is_too_much_for_one_list_is_left_out_and_can_be_asked_for(
     await api.post("/api/v1/callbacks/task-result", done)
     await api.lab.advance()
     for path in (f"{JOBS}/{job_id}", f"{JOBS}/{job_id}/nodes", f"/api/dag/jobs/{job_id}/nodes"):
-        nodes = {one["node_id"]: one for one in (await api.get(path)).body["nodes"]}
+        nodes = {node["node_id"]: node for node in (await api.get(path)).body["nodes"]}
         assert [name for name in nodes if nodes[name]["payload_omitted"]] == [
             "split__1",
             "split__2",

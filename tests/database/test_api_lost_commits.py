@@ -32,8 +32,8 @@ async def test_submits_that_were_committed_unheard_are_not_made_again(shop: Api)
     answers = await asyncio.gather(*(shop.post(JOBS, {"workflow_id": "hello"}) for _ in range(10)))
     assert 503 in {answer.status for answer in answers} <= {202, 503}
     assert {answer.code for answer in answers if answer.status == 503} == {"database_unavailable"}
-    found = (await shop.get(JOBS)).body["jobs"]
-    assert len(found) == 1 + len(answers), "all were made, each once, whatever their callers were told"
+    jobs = (await shop.get(JOBS)).body["jobs"]
+    assert len(jobs) == 1 + len(answers), "all were made, each once, whatever their callers were told"
 
 
 async def test_a_connection_that_breaks_before_the_commit_makes_nothing(shop: Api) -> None:
@@ -44,7 +44,7 @@ async def test_a_connection_that_breaks_before_the_commit_makes_nothing(shop: Ap
 
 
 async def test_one_that_cannot_be_made_is_not_the_fault_of_the_others(shop: Api) -> None:
-    given = [{"workflow_id": "hello", "labels": {"a": "x"}} for _ in range(5)]
-    given[2] = {"workflow_id": "hello", "labels": {"a": "\ud800"}}  # what no column can hold
-    answers = await asyncio.gather(*(shop.post(JOBS, one) for one in given))
+    bodies = [{"workflow_id": "hello", "labels": {"a": "x"}} for _ in range(5)]
+    bodies[2] = {"workflow_id": "hello", "labels": {"a": "\ud800"}}  # what no column can hold
+    answers = await asyncio.gather(*(shop.post(JOBS, body) for body in bodies))
     assert [answer.status for answer in answers] == [202, 202, 400, 202, 202]

@@ -132,8 +132,8 @@ async def settled(api: Api) -> Tenant:
     key = await api.make_key("admin", "acme", name="acme-key")
     assert (await api.post("/api/v1/workflows", {"source": OURS}, key=key)).status == 201
     subscription = await api.post("/api/v1/subscriptions", {"url": HOOK}, key=key)
-    given = {"workflow_id": "acme_only", "correlation_id": "acme-order", "labels": {"of": "acme-label"}}
-    job_id = (await api.post("/api/v1/jobs", given, key=key)).body["job_id"]
+    body = {"workflow_id": "acme_only", "correlation_id": "acme-order", "labels": {"of": "acme-label"}}
+    job_id = (await api.post("/api/v1/jobs", body, key=key)).body["job_id"]
     async with api.lab.db.transaction("test") as tx:
         assert (await spread(tx, 10)).deliveries
     claimed = await api.post("/api/v1/tasks/claim", {"worker_id": "acme-worker"}, key=key)
@@ -154,7 +154,7 @@ async def settled(api: Api) -> Tenant:
         "correlation_id": "acme-order",
         "queue": "acme_queue",
     }
-    words = {job_id, *(one["delivery_id"] for one in deliveries), things["subscription_id"]}
+    words = {job_id, *(delivery["delivery_id"] for delivery in deliveries), things["subscription_id"]}
     return Tenant(key, things, words | {"acme", HOOK})
 
 
@@ -163,7 +163,9 @@ async def test_what_is_another_tenants_looks_exactly_like_what_nobody_has(api: A
     acme, stranger = await settled(api), await api.make_key("admin", "globex")
     await api.post("/api/v1/workflows", {"source": HELLO}, key=stranger)
     nobodys = NOBODYS | {"correlation_id": "no-order", "queue": "other_queue"}
-    for endpoint in sorted(ENDPOINTS, key=lambda one: "audit" not in one.path):  # it tells what they did
+    for endpoint in sorted(
+        ENDPOINTS, key=lambda endpoint: "audit" not in endpoint.path
+    ):  # it tells what they did
         for is_asked in (False, True):
             for _ in range(3):  # what changes by itself, such as an age, may change in between
                 replies = []
@@ -173,7 +175,10 @@ async def test_what_is_another_tenants_looks_exactly_like_what_nobody_has(api: A
                 if replies[0] == replies[1] or endpoint.method != "GET":
                     break
             assert replies[0] == replies[1], endpoint.path
-            assert not [word for word in acme.words if word in replies[0].told], (endpoint.path, replies[0])
+            assert not [word for word in acme.words if word in replies[0].original], (
+                endpoint.path,
+                replies[0],
+            )
             if re.search(r"\{(job|subscription|delivery|workflow|task)_id\}", endpoint.path):
                 assert replies[0].status in (404, 409, 422), (endpoint.path, replies[0])
     await _nothing_was_touched(api, acme)
@@ -183,9 +188,11 @@ async def test_every_list_shows_its_own_tenant_what_it_has(api: Api) -> None:
     """Else it would mean nothing that others do not see it there."""
     acme = await settled(api)
     for path in LISTS:
-        told = (await api.get(f"/api/v1{path}", key=acme.key)).raw.decode()
-        assert [word for word in acme.words if word in told], path
-    listed = {one.path for one in ENDPOINTS if one.method == "GET" and "{" not in one.path}
+        text = (await api.get(f"/api/v1{path}", key=acme.key)).raw.decode()
+        assert [word for word in acme.words if word in text], path
+    listed = {
+        endpoint.path for endpoint in ENDPOINTS if endpoint.method == "GET" and "{" not in endpoint.path
+    }
     others = {path for path in listed if path.removeprefix("/api/v1") not in LISTS}
     assert others == {
         "/api/v1/events/stream",  # below
@@ -209,7 +216,7 @@ async def _nothing_was_touched(api: Api, acme: Tenant) -> None:
     kept = await api.post(f"/api/v1/tasks/{things['task_id']}/pulse", {"fence": 1}, key=key)
     assert (kept.status, kept.body["cancelled"]) == (200, False)
     queues = (await api.get("/api/v1/queues/status", key=key)).body["queues"]
-    assert [one["is_paused"] for one in queues if one["queue"] == "acme_queue"] == [True]
+    assert [queue["is_paused"] for queue in queues if queue["queue"] == "acme_queue"] == [True]
 
 
 async def test_a_cursor_of_another_tenant_is_none(api: Api) -> None:
@@ -231,7 +238,7 @@ async def test_a_cursor_of_another_tenant_is_none(api: Api) -> None:
 async def test_a_feed_tells_nothing_of_another_tenant(api: Api) -> None:
     acme, stranger = await settled(api), await api.make_key("admin", "globex")
     await api.post("/api/v1/workflows", {"source": HELLO}, key=stranger)
-    for endpoint in (one for one in ENDPOINTS if one.is_stream and "{" not in one.path):
+    for endpoint in (endpoint for endpoint in ENDPOINTS if endpoint.is_stream and "{" not in endpoint.path):
         async with listening(api.port, endpoint.path, stranger) as stream:
             assert await stream.next() is not None  # where it begins
             await api.post("/api/v1/jobs", {"workflow_id": "acme_only"}, key=acme.key)
@@ -239,9 +246,9 @@ async def test_a_feed_tells_nothing_of_another_tenant(api: Api) -> None:
             (event,) = await stream.take(1)
         assert event["job_id"] == mine
         async with listening(api.port, endpoint.path, acme.key) as stream:
-            told = await stream.next()
-        assert told is not None
-        async with listening(api.port, f"{endpoint.path}?after={told.id}", stranger) as stream:
+            sign = await stream.next()
+        assert sign is not None
+        async with listening(api.port, f"{endpoint.path}?after={sign.id}", stranger) as stream:
             assert stream.status == 422
 
 
@@ -249,9 +256,11 @@ async def test_the_id_of_a_key_tells_a_stranger_nothing(api: Api) -> None:
     """No route takes one; with another secret it is as good as none."""
     acme, stranger = await settled(api), await api.make_key("admin", "globex")
     ids = [key.split("_", 2)[1] for key in (acme.key, "cog_aaaaaaaaaaaaaaaa_x")]
-    replies = [await api.get("/api/v1/jobs", key=f"cog_{one}_{stranger.split('_', 2)[2]}") for one in ids]
+    replies = [
+        await api.get("/api/v1/jobs", key=f"cog_{key_id}_{stranger.split('_', 2)[2]}") for key_id in ids
+    ]
     assert [reply.status for reply in replies] == [401, 401]
     assert json.dumps(replies[0].body | {"request_id": ""}) == json.dumps(
         replies[1].body | {"request_id": ""}
     )
-    assert not [one for one in ENDPOINTS if "key" in one.path]
+    assert not [endpoint for endpoint in ENDPOINTS if "key" in endpoint.path]

@@ -26,8 +26,8 @@ def asked(**facts: Any) -> dict[str, Any]:
 async def requested(lab: Lab, request_id: str, tenant: str = "default") -> Any:
     """The job of a request, as the gateway finds it."""
     async with lab.db.transaction("test") as tx:
-        found = await find_request(tx, tenant, request_id)
-    return None if found is None else found.job
+        request = await find_request(tx, tenant, request_id)
+    return None if request is None else request.job
 
 
 async def jobs(lab: Lab) -> int:
@@ -74,9 +74,9 @@ async def test_a_job_that_was_never_a_request_is_not_found_as_one(api: Api) -> N
     plain = await api.submit("w", correlation_id=(never := str(uuid4())))
     assert await requested(api.lab, never) is None
     async with api.lab.db.transaction("test") as tx:
-        found = await find_request(tx, "default", never, is_any=True)
-    assert found is not None
-    assert found.job["job_id"] == plain, "operators look it up by what it was given"
+        request = await find_request(tx, "default", never, is_any=True)
+    assert request is not None
+    assert request.job["job_id"] == plain, "operators look it up by what it was given"
     answer = await api.post("/api/v1/submit", body)
     await api.submit("w", correlation_id=body["request_id"])
     assert (await requested(api.lab, body["request_id"]))["job_id"] == answer.body["job_id"]
@@ -158,7 +158,7 @@ async def test_a_retried_request_is_shown_as_its_retry_until_one_has_completed(a
 async def test_a_job_whose_news_or_hour_nobody_looks_after_is_an_orphan(lab: Lab) -> None:
     async def orphans(tenant: str = "default") -> list[str]:
         async with lab.db.transaction("test") as tx:
-            return [one["job_id"] for one in await orphaned_jobs(tx, tenant, 30, 10)]
+            return [job["job_id"] for job in await orphaned_jobs(tx, tenant, 30, 10)]
 
     left, due, fresh = [await lab.submit(FLOW) for _ in range(3)]
     hand = await lab.hand()
@@ -208,7 +208,7 @@ async def test_what_is_inside_the_runs_before_a_retry_is_inside_the_retry_too(la
     shown = outside_result(result, Hidden(again, str(uuid4()), *inside))
     assert shown["say"] == {}
     assert shown["call"]["result"] == {"inner": {}}
-    assert not [one for one in (first, again, inner) if one in str(shown)]
+    assert not [job_id for job_id in (first, again, inner) if job_id in str(shown)]
 
 
 def test_those_outside_see_neither_jobs_nor_nodes_nor_tasks() -> None:
@@ -233,7 +233,7 @@ def test_those_outside_see_neither_jobs_nor_nodes_nor_tasks() -> None:
     assert outside_error("cancelled", {"message": "by Ada"}, hidden) == "cancelled"
     assert outside_error("completed", None, hidden) is None
     states = ("pending", "running", "completed", "failed", "cancelled")
-    assert [outside_status(one) for one in states] == [*states[:4], "failed"]
+    assert [outside_status(status) for status in states] == [*states[:4], "failed"]
 
 
 def test_those_outside_see_no_children_of_a_fan_out_wherever_they_are_named() -> None:
@@ -243,8 +243,8 @@ def test_those_outside_see_no_children_of_a_fan_out_wherever_they_are_named() ->
         "split": {"fan_out_count": 2},
         "say": {"it": {"fan_out_count": 2}},
     }
-    said = {"node_id": "again__7", "text": "split__3 and splits__3", "child_node_ids": ["theirs__0"]}
-    assert outside_result({"say": said}, hidden) == {
+    output = {"node_id": "again__7", "text": "split__3 and splits__3", "child_node_ids": ["theirs__0"]}
+    assert outside_result({"say": output}, hidden) == {
         "say": {"text": "a step and splits__3", "child_node_ids": ["theirs__0"]}
     }
     assert outside_result({"say": {"node_id": "theirs"}}, hidden) == {"say": {"node_id": "theirs"}}

@@ -14,7 +14,7 @@ async def test_a_subscription_shows_its_secret_once(api: Api) -> None:
     name = made.body["subscription_id"]
     assert made.body["secret"].startswith("whsec_")
     listed = (await api.get(SUBSCRIPTIONS)).body["subscriptions"]
-    assert [one["subscription_id"] for one in listed] == [name]
+    assert [subscription["subscription_id"] for subscription in listed] == [name]
     assert made.body["secret"] not in str(listed)
     assert (await api.get(f"{SUBSCRIPTIONS}/{name}")).body["url"] == "https://example.com/hook"
     assert (await api.call("DELETE", f"{SUBSCRIPTIONS}/{name}")).status == 200
@@ -67,6 +67,6 @@ async def test_deliveries_are_listed_and_unknown_ones_are_not_sent(api: Api) -> 
 
 async def test_a_job_with_a_callback_that_must_not_be_is_refused(api: Api) -> None:
     await api.post("/api/v1/workflows", {"source": HELLO})
-    given = {"workflow_id": "hello", "callback": {"url": "http://169.254.169.254/"}}
-    answer = await api.post("/api/v1/jobs", given)
+    body = {"workflow_id": "hello", "callback": {"url": "http://169.254.169.254/"}}
+    answer = await api.post("/api/v1/jobs", body)
     assert (answer.status, answer.code) == (422, "callback_blocked_address")

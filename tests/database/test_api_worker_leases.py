@@ -72,7 +72,7 @@ async def test_a_worker_is_one_however_many_claims_it_holds(desk: Api) -> None:
         await desk.submit("two")
         held += await claim(desk)
     assert len(await desk.lab.rows("select 1 from cograil.processes where name = 'w1'")) == 3
-    assert [one["name"] for one in (await desk.get("/api/v1/workers")).body["workers"]] == ["w1"]
+    assert [worker["name"] for worker in (await desk.get("/api/v1/workers")).body["workers"]] == ["w1"]
     (queue,) = (await desk.get("/api/v1/queues/status")).body["queues"]
     assert (queue["running"], queue["workers"]) == (3, 1)
     job_id = await desk.submit("two")

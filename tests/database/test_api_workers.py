@@ -48,8 +48,10 @@ async def test_who_waits_gets_a_task_as_soon_as_there_is_one(desk: Api) -> None:
 async def test_a_failed_attempt_is_tried_again_if_it_may_be(desk: Api) -> None:
     job_id = await desk.submit("two")
     (task,) = await claim(desk)
-    said = result(task, status="failed", error_message="no paper", error_code="out_of_paper", retryable=False)
-    await desk.post(RESULT, said)
+    report = result(
+        task, status="failed", error_message="no paper", error_code="out_of_paper", retryable=False
+    )
+    await desk.post(RESULT, report)
     await desk.lab.advance()
     job = await desk.lab.job(job_id)
     assert (job["status"], job["error"]["code"]) == ("failed", "out_of_paper")
@@ -72,14 +74,14 @@ async def test_whoever_did_not_hear_the_answer_may_say_it_again(desk: Api, end: 
     """F16: while it is news, when the job has heard it, and when it has ended by it; nobody was late."""
     job_id = await desk.submit("two")
     (task,) = await claim(desk)
-    said = result(task, worker_id="w1", **end)
-    assert (await desk.post(RESULT, said)).status == 202
-    assert (await desk.post(RESULT, said)).status == 200
+    report = result(task, worker_id="w1", **end)
+    assert (await desk.post(RESULT, report)).status == 202
+    assert (await desk.post(RESULT, report)).status == 200
     await desk.lab.advance()
-    again = await desk.post(RESULT, said)
+    again = await desk.post(RESULT, report)
     assert (again.status, again.body) == (200, {"status": "accepted", "task_id": task["task_id"]})
     await desk.post(f"/api/v1/jobs/{job_id}/cancel")
-    assert (await desk.post(RESULT, said)).status == 200
+    assert (await desk.post(RESULT, report)).status == 200
     for other in ({"output": {"made": 8}}, {"worker_id": "w2"}, {"status": "failed", "error_message": "x"}):
         answer = await desk.post(RESULT, result(task) | other)
         assert (answer.status, answer.code) in ((409, "already_terminal"), (409, "stale_attempt"))
@@ -142,11 +144,11 @@ async def test_a_worker_that_falls_silent_loses_its_task(desk: Api) -> None:
 async def test_progress_and_checkpoint_are_kept_for_the_attempt(desk: Api) -> None:
     job_id = await desk.submit("two")
     (task,) = await claim(desk)
-    said = {"task_id": task["task_id"], "fence": task["fence"]}
-    progress = said | {"progress_current": 3, "progress_total": 4, "progress_message": "nearly"}
+    ids = {"task_id": task["task_id"], "fence": task["fence"]}
+    progress = ids | {"progress_current": 3, "progress_total": 4, "progress_message": "nearly"}
     assert (await desk.post("/api/v1/callbacks/task-progress", progress)).status == 202
     kept = await desk.post(
-        "/api/v1/callbacks/checkpoint", said | {"phase_name": "cut", "state_data": {"row": 5}}
+        "/api/v1/callbacks/checkpoint", ids | {"phase_name": "cut", "state_data": {"row": 5}}
     )
     assert kept.status == 202
     shown = (await desk.get(f"/api/v1/jobs/{job_id}/nodes/first/progress")).body
@@ -165,8 +167,8 @@ PROGRESS = "/api/v1/callbacks/task-progress"
 
 async def tell_progress(desk: Api, task: dict[str, Any], *numbers: int) -> None:
     for number in numbers:
-        said = {"task_id": task["task_id"], "fence": task["fence"], "progress_current": number}
-        assert (await desk.post(PROGRESS, said)).status == 202
+        report = {"task_id": task["task_id"], "fence": task["fence"], "progress_current": number}
+        assert (await desk.post(PROGRESS, report)).status == 202
 
 
 async def progress_of(lab: Lab) -> list[float]:
@@ -225,8 +227,8 @@ async def test_a_checkpoint_that_is_too_large_is_refused(desk: Api) -> None:
     """B160."""
     await desk.submit("two")
     (task,) = await claim(desk)
-    said = {"task_id": task["task_id"], "fence": task["fence"], "state_data": ["x" * 200_000] * 6}
-    assert (await desk.post("/api/v1/callbacks/checkpoint", said)).status == 413
+    report = {"task_id": task["task_id"], "fence": task["fence"], "state_data": ["x" * 200_000] * 6}
+    assert (await desk.post("/api/v1/callbacks/checkpoint", report)).status == 413
 
 
 async def test_workers_claim_for_their_own_tenant(desk: Api) -> None:
@@ -252,9 +254,9 @@ async def test_checkpoints_do_not_go_back_and_the_next_attempt_gets_the_last(des
     (task,) = await claim(desk)
 
     async def keep(phase_index: int, state: int) -> Answer:
-        said = {"task_id": task["task_id"], "fence": task["fence"], "total_phases": 3}
-        said |= {"phase_index": phase_index, "state_data": {"row": state}}
-        return await desk.post("/api/v1/callbacks/checkpoint", said)
+        report = {"task_id": task["task_id"], "fence": task["fence"], "total_phases": 3}
+        report |= {"phase_index": phase_index, "state_data": {"row": state}}
+        return await desk.post("/api/v1/callbacks/checkpoint", report)
 
     assert [(await keep(phase, phase * 10)).status for phase in (0, 2, 2)] == [202, 202, 202]
     back = await keep(1, 99)
@@ -286,13 +288,13 @@ async def late_results(desk: Api, job_id: str) -> list[tuple[Any, ...]]:
     ]
 
 
-@pytest.mark.parametrize("said", [{}, {"node_id": "nosuchnode"}, {"node_id": "first", "worker_id": "liar"}])
+@pytest.mark.parametrize("report", [{}, {"node_id": "nosuchnode"}, {"node_id": "first", "worker_id": "liar"}])
 async def test_a_late_result_is_noted_as_we_know_it_whatever_its_sender_says(
-    desk: Api, said: dict[str, Any]
+    desk: Api, report: dict[str, Any]
 ) -> None:
     job_id = await desk.submit("two")
     (task,) = await claim(desk, "w1")
-    late = {"task_id": task["task_id"], "fence": task["fence"], "status": "completed"} | said
+    late = {"task_id": task["task_id"], "fence": task["fence"], "status": "completed"} | report
     assert (await desk.post(RESULT, result(task))).status == 202
     assert (await desk.post(RESULT, late)).code == "stale_attempt"
     assert await late_results(desk, job_id) == [("first", 1, "w1")]
@@ -327,8 +329,8 @@ async def test_a_worker_over_http_is_seen_by_its_own_tenant_only(desk: Api) -> N
     """P19: its name, queues and handlers are nobody else's business; ours serve everybody."""
     await desk.lab.hand("ours")
     worker = await desk.make_key("worker", "acme")
-    asked = {"worker_id": "acme-secret", "queues": ["acme-queue"], "handlers": ["acme-handler"]}
-    assert (await desk.post(CLAIM, asked, key=worker)).status == 200
+    body = {"worker_id": "acme-secret", "queues": ["acme-queue"], "handlers": ["acme-handler"]}
+    assert (await desk.post(CLAIM, body, key=worker)).status == 200
 
     async def seen(tenant: str) -> set[str]:
         key = await desk.make_key("operator", tenant)
@@ -337,7 +339,7 @@ async def test_a_worker_over_http_is_seen_by_its_own_tenant_only(desk: Api) -> N
                 assert b"acme-" not in (await desk.get(path, key=key)).raw
         answer = await desk.get("/api/v1/workers", key=key)
         assert answer.status == 200
-        return {one["name"] for one in answer.body["workers"]}
+        return {worker["name"] for worker in answer.body["workers"]}
 
     assert await seen("acme") == {"ours", "acme-secret"}
     assert await seen("globex") == await seen("default") == {"ours"}
@@ -355,14 +357,14 @@ async def test_a_task_has_one_id_wherever_it_is_shown(desk: Api) -> None:
     job_id = await desk.submit("two")
     (task,) = await claim(desk)
     job = f"/api/v1/jobs/{job_id}"
-    told = [
+    records = [
         *(await desk.get(f"{job}/nodes")).body["nodes"],
         *(await desk.get(f"{job}/events")).body["events"],
         *(await desk.get("/api/v1/nodes")).body["nodes"],
         *(await desk.get("/api/v1/tasks")).body["tasks"],
         *(await desk.get(f"{job}/progress")).body["current_tasks"],
     ]
-    shown = [one["task_id"] for one in told if one.get("task_id") is not None]
+    shown = [record["task_id"] for record in records if record.get("task_id") is not None]
     assert len(shown) >= 4
     assert set(shown) == {task["task_id"]}
     async with desk.lab.db.transaction("test") as tx:
@@ -381,10 +383,10 @@ async def test_workers_of_the_original_send_no_fence(desk: Api) -> None:
     assert (await desk.post("/api/v1/callbacks/task-progress", progress)).status == 202
     assert (await desk.post("/api/v1/callbacks/checkpoint", ids | {"state_data": {"page": 1}})).status == 202
     assert (await desk.post(f"/api/v1/tasks/{task['task_id']}/pulse", {})).status == 200
-    said = ids | usage | {"status": "completed", "output": {"made": 7}}
-    assert (await desk.post(RESULT, said)).status == 202
-    assert (await desk.post(RESULT, said)).status == 200
-    late = await desk.post(RESULT, said | {"output": {"made": 8}})
+    report = ids | usage | {"status": "completed", "output": {"made": 7}}
+    assert (await desk.post(RESULT, report)).status == 202
+    assert (await desk.post(RESULT, report)).status == 200
+    late = await desk.post(RESULT, report | {"output": {"made": 8}})
     assert (late.status, late.code) == (409, "stale_attempt")
     await desk.lab.advance()
     assert (await desk.lab.nodes(job_id))["first"]["output"] == {"made": 7}

@@ -16,11 +16,11 @@ from cograil.app_registry import installed_apps
 from cograil.settings import Settings
 
 CHANGING = {
-    f"{one.method} {one.path}"
+    f"{endpoint.method} {endpoint.path}"
     for app in installed_apps()
     if app.api
-    for one in app.api().endpoints
-    if one.method != "GET"
+    for endpoint in app.api().endpoints
+    if endpoint.method != "GET"
 }
 
 

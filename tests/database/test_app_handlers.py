@@ -163,10 +163,10 @@ async def test_errors_of_an_apps_handler_name_no_paths(lab: Lab, lab_settings: S
     )
     async with lab.running():
         ended = await lab.ended(await lab.submit(text + "    retry: {max_attempts: 1}\n", app="documents"))
-    told = str(ended["error"]) + str((await lab.nodes(ended["job_id"]))["only"]["error"])
-    assert "[...]/deep/secret.pdf" in told
-    assert str(lab_settings.data_dir) not in told
-    assert str(Path(__file__).parents[2]) not in told
+    errors = str(ended["error"]) + str((await lab.nodes(ended["job_id"]))["only"]["error"])
+    assert "[...]/deep/secret.pdf" in errors
+    assert str(lab_settings.data_dir) not in errors
+    assert str(Path(__file__).parents[2]) not in errors
 
 
 async def _force(lab: Lab, text: str) -> None:

@@ -111,23 +111,27 @@ async def reply_to(api: Api, endpoint: Endpoint, things: dict[str, str], key: st
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Endpoint]:
     """Every route of every door that is made from here on."""
-    found: list[Endpoint] = []
+    endpoints: list[Endpoint] = []
     make = Dispatcher.__init__
 
     def noted(door: Dispatcher[Any], instance: Any, tables: Any, *more: Any) -> None:
         tables = tuple(tables)
-        found.extend(one for table in tables for one in [*table.endpoints, *table.sockets])
+        endpoints.extend(endpoint for table in tables for endpoint in [*table.endpoints, *table.sockets])
         make(door, instance, tables, *more)
 
     monkeypatch.setattr(Dispatcher, "__init__", noted)
-    return found
+    return endpoints
 
 
 def unlisted(app: App, served: list[Endpoint], prefixes: list[str]) -> list[str]:
     """What this app serves and does not list, and where it serves what has no table at all."""
-    listed = {(one.method, one.path) for one in (app.api().endpoints if app.api else ())}
+    listed = {(endpoint.method, endpoint.path) for endpoint in (app.api().endpoints if app.api else ())}
     wild = [prefix for prefix in prefixes if not any(path.startswith(prefix) for _, path in listed)]
-    return [f"{one.method} {one.path}" for one in served if (one.method, one.path) not in listed] + wild
+    return [
+        f"{endpoint.method} {endpoint.path}"
+        for endpoint in served
+        if (endpoint.method, endpoint.path) not in listed
+    ] + wild
 
 
 async def test_every_route_that_an_app_serves_is_listed(api: Api, opened: list[Endpoint]) -> None:
@@ -138,7 +142,7 @@ async def test_every_route_that_an_app_serves_is_listed(api: Api, opened: list[E
         assert unlisted(app, opened, list(doors)) == []
         assert len(opened) == len(DESCRIBED[app.name].endpoints)
     reached = app_doors(api.context).keys()
-    assert all(any(one.path.startswith(prefix) for prefix in reached) for one in ENDPOINTS)
+    assert all(any(endpoint.path.startswith(prefix) for prefix in reached) for endpoint in ENDPOINTS)
 
 
 async def test_a_route_that_is_not_listed_is_found(api: Api, opened: list[Endpoint]) -> None:
@@ -152,7 +156,7 @@ async def test_a_route_that_is_not_listed_is_found(api: Api, opened: list[Endpoi
 
 def test_every_route_is_known_to_the_matrix() -> None:
     """Whether it tells something of what is named, lists, does something, or tells nothing of anybody."""
-    looked_at = {one.path for one in ENDPOINTS if one.method == "GET"}
+    looked_at = {endpoint.path for endpoint in ENDPOINTS if endpoint.method == "GET"}
     assert looked_at == LISTS | ONES | OTHERS
 
 
@@ -171,9 +175,9 @@ def at_the_root(endpoint: Endpoint) -> Endpoint:
     from cograil.apps.documents.routes import table_of
 
     return next(
-        one
-        for one in table_of("").endpoints
-        if (one.method, f"/apps/documents{one.path}") == (endpoint.method, endpoint.path)
+        endpoint
+        for endpoint in table_of("").endpoints
+        if (endpoint.method, f"/apps/documents{endpoint.path}") == (endpoint.method, endpoint.path)
     )
 
 
@@ -182,8 +186,8 @@ async def test_every_route_is_open_to_its_roles_and_no_others(
     api: Api, front: Api, role: Role, nobodys: dict[str, str]
 ) -> None:
     key, caller = await api.make_key(role), Caller("default", role)
-    places = [(api, one) for one in ENDPOINTS]
-    places += [(front, at_the_root(one)) for one in ENDPOINTS if one.tag == "documents"]
+    places = [(api, endpoint) for endpoint in ENDPOINTS]
+    places += [(front, at_the_root(endpoint)) for endpoint in ENDPOINTS if endpoint.tag == "documents"]
     for place, endpoint in places:
         reply = await reply_to(place, endpoint, nobodys, key)
         assert (reply.status == 403) == (not caller.may(*endpoint.requires)), (endpoint.path, reply)
@@ -248,7 +252,10 @@ async def test_what_is_another_tenants_looks_exactly_like_what_nobody_has(
                 await reply_to(api, endpoint, things, stranger, query) for things in (owner.things, nobodys)
             ]
             assert replies[0] == replies[1], (endpoint.path, replies)
-            assert not [word for word in owner.words if word in replies[0].told], (endpoint.path, replies[0])
+            assert not [word for word in owner.words if word in replies[0].original], (
+                endpoint.path,
+                replies[0],
+            )
             if "{" in endpoint.path:
                 assert replies[0].status == 404, (endpoint.path, replies[0])
     assert await everything_shown(api, owner) == before
@@ -261,11 +268,11 @@ def makes(endpoint: Endpoint) -> bool:
 async def everything_shown(api: Api, owner: Owner) -> dict[str, str]:
     """What every route shows the owner of what is theirs; nothing else would mean anything."""
     shown = {}
-    for endpoint in (one for one in ENDPOINTS if one.method == "GET"):
+    for endpoint in (endpoint for endpoint in ENDPOINTS if endpoint.method == "GET"):
         reply = await reply_to(api, endpoint, owner.things, owner.key)
         shown[endpoint.path] = reply.text
         if endpoint.path in LISTS:
-            assert [word for word in owner.words if word in reply.told], (endpoint.path, reply)
+            assert [word for word in owner.words if word in reply.original], (endpoint.path, reply)
         if endpoint.path in LISTS | ONES:
             assert reply.status == 200, (endpoint.path, reply)
     return shown
@@ -279,7 +286,9 @@ async def test_what_belongs_to_a_user_is_no_other_users_of_the_same_tenant(
     for role, user in (("admin", str(uuid4())), ("admin", NOBODY), ("submitter", str(uuid4()))):
         stranger = await api.make_key(role, user_id=user)
         private = ("captures",) if role == "admin" else ("captures", "companies")
-        for endpoint in (one for one in ENDPOINTS if one.tag in private and "{" in one.path):
+        for endpoint in (
+            endpoint for endpoint in ENDPOINTS if endpoint.tag in private and "{" in endpoint.path
+        ):
             replies = [await reply_to(api, endpoint, things, stranger) for things in (owner.things, nobodys)]
             assert replies[0] == replies[1], (endpoint.path, replies)
             assert replies[0].status in (403, 404), (endpoint.path, replies)

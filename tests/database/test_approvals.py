@@ -76,12 +76,12 @@ async def test_an_approval_asks_and_the_job_waits_for_nothing_else(lab: Lab) -> 
 
 async def test_an_answer_lets_the_job_go_on(lab: Lab) -> None:
     job = await lab.submit(ASK)
-    given = await answer(lab, job, by="ann", reason="fine", data={"x": 1})
-    assert given == Answer("approved", "running")
+    reply = await answer(lab, job, by="ann", reason="fine", data={"x": 1})
+    assert reply == Answer("approved", "running")
     output = {"decision": "approved", "by": "ann", "reason": "fine", "data": {"x": 1}}
     assert (await lab.nodes(job))["q"]["output"] == output
-    asked = ["node_ready", "approval_requested", "approval_decided", "node_completed"]
-    assert await lab.event_types(job, "q") == asked
+    event_types = ["node_ready", "approval_requested", "approval_decided", "node_completed"]
+    assert await lab.event_types(job, "q") == event_types
     assert (await (await lab.hand()).claim_one()).params == {"decision": "approved", "by": "ann"}
 
 
@@ -106,8 +106,8 @@ async def test_of_many_answers_at_once_one_counts(lab: Lab) -> None:
     results = await asyncio.gather(
         *(answer(lab, job, name, by="ann") for name in names), return_exceptions=True
     )
-    (counted,) = [one for one in results if isinstance(one, Answer)]
-    assert sum(isinstance(one, Conflict) for one in results) == 7
+    (counted,) = [result for result in results if isinstance(result, Answer)]
+    assert sum(isinstance(result, Conflict) for result in results) == 7
     assert (await lab.nodes(job))["q"]["output"]["decision"] == counted.decision
     assert (await lab.event_types(job, "q")).count("approval_decided") == 1
 
@@ -182,9 +182,9 @@ async def test_silence_fails_the_node_if_that_is_wanted(lab: Lab) -> None:
     job = await lab.submit(TIMED.replace("WAY", "fail").replace("REQUIRED", "true"))
     await let_time_pass(lab, job)
     await lab.advance()
-    found = await lab.job(job)
-    assert (found["status"], found["error"]["code"]) == ("failed", "approval_timeout")
-    assert "within 3600 seconds" in found["error"]["message"]
+    ended = await lab.job(job)
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "approval_timeout")
+    assert "within 3600 seconds" in ended["error"]["message"]
 
 
 async def test_an_approval_that_failed_is_asked_again_by_a_retry(lab: Lab) -> None:
@@ -222,21 +222,21 @@ async def test_the_commands_answer_and_their_exit_codes_tell(
         return code, json.loads(capsys.readouterr().out)
 
     assert (await run("approve", job, "q", "--by", "eve"))[1]["error"]["code"] == "forbidden"
-    code, said = await run("approve", job, "q", "--by", "ann", "--reason", "fine")
-    assert (code, said["decision"], said["by"], said["job_status"]) == (0, "approved", "ann", "running")
+    code, output = await run("approve", job, "q", "--by", "ann", "--reason", "fine")
+    assert (code, output["decision"], output["by"], output["job_status"]) == (0, "approved", "ann", "running")
     assert (await run("reject", job, "q", "--by", "bob"))[0] == 4
     assert (await run("approve", job, "nowhere"))[0] == 3
     assert (await run("approve", other, "q", "--data", "{"))[0] == 2
     assert (await run("approve", other, "q", "--data", '{"window": "never"}'))[0] == 2
-    code, said = await run("signal", other, "q", "approve", "--data", '{"window": "tonight"}')
-    assert (code, said["data"], said["job_status"]) == (0, {"window": "tonight"}, "completed")
+    code, output = await run("signal", other, "q", "approve", "--data", '{"window": "tonight"}')
+    assert (code, output["data"], output["job_status"]) == (0, {"window": "tonight"}, "completed")
 
 
 async def test_the_node_need_not_be_named_when_one_waits(
     lab: Lab, dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COGRAIL_DATABASE_URL", dsn)
-    one = await lab.submit(ASK)
+    first = await lab.submit(ASK)
     two = await lab.submit(
         "workflow_id: two\nnodes:\n  a: {type: approval, approval: {message: m}}\n"
         "  b: {type: approval, approval: {message: m}}\n"
@@ -246,13 +246,13 @@ async def test_the_node_need_not_be_named_when_one_waits(
         code = await asyncio.to_thread(main, list(arguments))
         return code, capsys.readouterr().err
 
-    assert await run("approve", one, "--by", "ann") == (0, f"q is approved; job {one} is running\n")
-    assert await run("reject", one, "--by", "ann") == (
+    assert await run("approve", first, "--by", "ann") == (0, f"q is approved; job {first} is running\n")
+    assert await run("reject", first, "--by", "ann") == (
         4,
-        f"error: no approval of job {one} waits for an answer\n",
+        f"error: no approval of job {first} waits for an answer\n",
     )
-    code, said = await run("reject", two)
-    assert (code, "2 approvals wait for an answer: a, b; name one of these nodes" in said) == (2, True)
+    code, output = await run("reject", two)
+    assert (code, "2 approvals wait for an answer: a, b; name one of these nodes" in output) == (2, True)
     assert (await run("reject", two, "b"))[0] == 0
     assert await run("approve", two) == (0, f"a is approved; job {two} is completed\n")
 

@@ -35,10 +35,10 @@ def columns() -> Columns:
 
 
 async def read_back(lab: Lab, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    one = columns()
-    one.rows = rows
+    params = columns()
+    params.rows = rows
     async with lab.db.single("test") as tx:
-        return await tx.fetch(Statement("test", READ, ""), **one.params())
+        return await tx.fetch(Statement("test", READ, ""), **params.params())
 
 
 async def test_postgresql_reads_back_what_was_packed(lab: Lab) -> None:
@@ -51,8 +51,8 @@ async def test_postgresql_reads_back_what_was_packed(lab: Lab) -> None:
         ("\u00e9\U0001f600null", 0, 0, 0, 0.0, "ffffffff-ffff-ffff-ffff-ffffffffffff",
          datetime(2026, 11, 16, tzinfo=UTC), b'"x"', b'"x"'),
     ]  # fmt: skip
-    found = await read_back(lab, rows)
-    assert [tuple(one) for one in found] == rows
+    fetched_rows = await read_back(lab, rows)
+    assert [tuple(fetched_row) for fetched_row in fetched_rows] == rows
     assert await read_back(lab, []) == []
     assert await read_back(lab, [(None,) * 9] * 3) == [(None,) * 9] * 3
 

@@ -1,4 +1,4 @@
-"""Token buckets: so many at once, so many per second, by the clock of the database."""
+"""Token buckets: a capacity and a rate per second, by the clock of the database."""
 
 from __future__ import annotations
 

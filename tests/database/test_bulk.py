@@ -167,8 +167,8 @@ async def test_a_bulk_cancel_is_a_job_that_cancels_what_fits(lab: Lab) -> None:
         job = await begin(lab, "cancel", workflow="one", reason="enough")
         ended = await lab.ended(job)
     assert (ended["status"], ended["workflow_id"]) == ("completed", "cograil.bulk")
-    told = ended["result"]["step"]
-    assert (told["total"], told["done"], told["failed"], told["skipped"]) == (120, 120, 0, 0)
+    counts = ended["result"]["step"]
+    assert (counts["total"], counts["done"], counts["failed"], counts["skipped"]) == (120, 120, 0, 0)
     assert set(await statuses(lab, ids)) == {"cancelled"}
     assert (await lab.job(other))["status"] == "running"
     last = (await lab.events(ids[0]))[-1]
@@ -338,8 +338,8 @@ async def test_a_worker_that_dies_in_the_middle_is_replaced_by_one_that_goes_on(
     await lab.bury(dead)
     async with bulk_worker(lab):
         ended = await lab.ended(job)
-    told = ended["result"]["step"]
-    assert (told["done"], told["failed"], told["skipped"]) == (7, 0, 0)
+    counts = ended["result"]["step"]
+    assert (counts["done"], counts["failed"], counts["skipped"]) == (7, 0, 0)
     assert set(await statuses(lab, ids)) == {"cancelled"}
 
 
@@ -363,8 +363,8 @@ async def test_a_cancelled_operation_stops_at_the_next_step_and_can_be_gone_on_w
 async def test_an_operation_that_does_not_exist_fails_its_job(lab: Lab) -> None:
     await begin(lab, "cancel")
     async with bulk_worker(lab):
-        given = {"operation": "019a8f2e-77aa-7c3e-9d54-0b6f3c1a2d4e", "verb": "cancel", "filter": {}}
-        ended = await lab.ended(await lab.submit(verbs.WORKFLOW, given, app="cograil"))
+        inputs = {"operation": "019a8f2e-77aa-7c3e-9d54-0b6f3c1a2d4e", "verb": "cancel", "filter": {}}
+        ended = await lab.ended(await lab.submit(verbs.WORKFLOW, inputs, app="cograil"))
     assert (ended["status"], ended["error"]["code"]) == ("failed", "not_found")
     with pytest.raises(NotFound, match="no bulk operation"):
         await operation_of(lab, ended["job_id"])

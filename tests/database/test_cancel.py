@@ -25,8 +25,8 @@ CHAIN = "workflow_id: chain\nnodes:\n  a: {handler: echo, next: b}\n  b: {handle
 
 async def is_cancelled(lab: Lab, job: str) -> None:
     """The job is cancelled and stays so, whatever orchestrators and workers still do."""
-    found = await lab.job(job)
-    assert (found["status"], found["error"]["code"]) == ("cancelled", "cancelled")
+    ended = await lab.job(job)
+    assert (ended["status"], ended["error"]["code"]) == ("cancelled", "cancelled")
     assert set((await lab.statuses(job)).values()) <= {"cancelled", "completed", "failed", "skipped"}
     assert await lab.rows("select 1 from cograil.tasks where job_id = %(id)s", id=job) == []
     before = await lab.events(job)

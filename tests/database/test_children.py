@@ -70,7 +70,10 @@ async def test_a_process_handler_runs_in_a_child_that_is_used_again(lab: Lab) ->
             for n in (1, 2)
         ]
     assert results[0]["pid"] == results[1]["pid"] != os.getpid()
-    assert [(one["number"], one["parent"]) for one in results] == [(1, os.getpid()), (2, os.getpid())]
+    assert [(result["number"], result["parent"]) for result in results] == [
+        (1, os.getpid()),
+        (2, os.getpid()),
+    ]
     assert results[0]["main"].endswith("child.py")  # a clean interpreter, not a copy of the worker
     assert not is_alive(results[0]["pid"])
 
@@ -86,7 +89,7 @@ async def test_the_context_works_from_inside_a_child(lab: Lab, eventually: Any) 
     assert await lab.rows("select current, total, message from cograil.progress") == [(1.0, 2.0, "half")]
     lines = await lab.rows("select jsonb_array_length(lines) from cograil.task_logs")
     assert sum(row[0] for row in lines) == 2
-    assert [one["code"] for one in await failures(lab, job)] == ["handler_error"]
+    assert [failure["code"] for failure in await failures(lab, job)] == ["handler_error"]
     assert "once more" in (await failures(lab, job))[0]["message"]
 
 

@@ -85,12 +85,12 @@ async def test_a_schedule_runs_now_and_says_why_it_passed_over_moments(lab: Lab,
     await lab.rows("update cograil.schedules set next_at = date_trunc('minute', now())")
     async with lab.db.transaction("fire") as tx:
         fired = await fire_due(tx, lab.engine_context)
-    assert [(one.schedule, one.outcome, one.job_id) for one in fired.passed] == [
+    assert [(firing.schedule, firing.outcome, firing.job_id) for firing in fired.passed] == [
         ("often", "overlapped", job.strip())
     ]
     code, out, _ = await terminal.run("show", "often")
-    said = f"job {job.strip()} is still running, waiting for approval, and `overlap` is skip"
-    assert (code, said in " ".join(out.split())) == (0, True), out
+    reason = f"job {job.strip()} is still running, waiting for approval, and `overlap` is skip"
+    assert (code, reason in " ".join(out.split())) == (0, True), out
 
 
 async def test_a_backfill_says_which_moments_before_it_submits(lab: Lab, dsn: str) -> None:

@@ -35,7 +35,7 @@ async def test_a_job_from_its_submit_to_its_result(api: Api) -> None:
         assert (await cograil.events(job["job_id"]))[0]["seq"] == 1
         assert (await cograil.progress(job["job_id"]))["overall_percent"] == 100.0
         assert (await cograil.explain(job["job_id"]))["blockers"] == []
-        assert [one["workflow_id"] for one in await cograil.workflows()] == ["hello"]
+        assert [workflow["workflow_id"] for workflow in await cograil.workflows()] == ["hello"]
         assert (await cograil.workflow("hello"))["source"] == HELLO
 
 
@@ -44,7 +44,7 @@ async def test_many_jobs_are_submitted_and_walked(api: Api) -> None:
         await cograil.publish(HELLO)
         wanted: list[NewJob] = [{"workflow_id": "hello"}, {"workflow_id": "nobody"}, {"workflow_id": "hello"}]
         results = await cograil.submit_many(wanted)
-        assert [one["status"] for one in results] == [202, 404, 202]
+        assert [result["status"] for result in results] == [202, 404, 202]
         assert await cograil.submit_many(wanted[:1], idempotency_key="once") == await cograil.submit_many(
             wanted[:1], idempotency_key="once"
         )
@@ -98,7 +98,7 @@ async def test_the_client_that_waits_does_the_same(api: Api, dsn: str) -> None:
             own = cograil.submit("hello", connection=mine)
             mine.commit()
             job = cograil.submit("hello", {"name": "Eve"}, wait=20)
-            ids = [one["job_id"] for one in cograil.all_jobs()]
+            ids = [listed["job_id"] for listed in cograil.all_jobs()]
             return job["result"], own["job_id"] in ids
 
     async with api.lab.running():

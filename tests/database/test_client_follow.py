@@ -25,7 +25,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Cutting:
-    """A way to a server that breaks after so many bytes of every answer."""
+    """A proxy that breaks off every answer after a number of bytes."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -40,8 +40,8 @@ class Cutting:
             writer.write(piece)
             left -= len(piece)
         asking.cancel()
-        for one in (writer, theirs):
-            one.close()
+        for stream_writer in (writer, theirs):
+            stream_writer.close()
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while piece := await reader.read(65536):
@@ -79,10 +79,10 @@ async def test_a_stream_that_breaks_again_and_again_is_whole(api: Api, kind: str
     async with cut_short(api) as (way, url):
         if kind == "awaited":
             async with AsyncClient(url) as cograil:
-                found = [event["seq"] async for event in cograil.follow(job_id)]
+                sequence_numbers = [event["seq"] async for event in cograil.follow(job_id)]
         else:
-            found = await asyncio.to_thread(wait)
-    assert found == numbers
+            sequence_numbers = await asyncio.to_thread(wait)
+    assert sequence_numbers == numbers
     assert way.connections > 2
 
 
@@ -97,13 +97,13 @@ async def test_the_feed_of_all_jobs_goes_on_where_it_broke_off(api: Api) -> None
         await begin.aclose()
         first = await beginning
         async with cut_short(api) as (way, url), AsyncClient(url) as cograil:
-            told: list[Any] = [first]
+            received: list[Any] = [first]
             async with contextlib.aclosing(cograil.follow_all(after=first["place"])) as events:
-                while (told[-1]["job_id"], told[-1]["event_type"]) != (job_id, "job_completed"):
-                    told.append(await asyncio.wait_for(anext(events), 20))
+                while (received[-1]["job_id"], received[-1]["event_type"]) != (job_id, "job_completed"):
+                    received.append(await asyncio.wait_for(anext(events), 20))
     assert way.connections > 2
-    for one in {event["job_id"] for event in told}:
-        seqs = [event["seq"] for event in told if event["job_id"] == one]
+    for followed_id in {event["job_id"] for event in received}:
+        seqs = [event["seq"] for event in received if event["job_id"] == followed_id]
         assert seqs == [*range(seqs[0], seqs[0] + len(seqs))]
 
 
@@ -143,8 +143,8 @@ STREAM = (
 def test_events_are_read_in_whatever_pieces_they_come(size: int) -> None:
     following = Following(None, 1.0)
     pieces = [STREAM[at : at + size] for at in range(0, len(STREAM), size)]
-    found = [event for piece in pieces for event in following.take(piece)]
-    assert found == [EVENT | {"place": "8"}]
+    events = [event for piece in pieces for event in following.take(piece)]
+    assert events == [EVENT | {"place": "8"}]
     assert following.begin()["last-event-id"] == "8"  # the one that broke off was never heard
 
 

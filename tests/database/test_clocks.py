@@ -46,13 +46,13 @@ def fast_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("fast_clock")
 async def test_the_time_is_the_databases_once_it_was_asked(lab: Lab) -> None:
     async with lab.db.transaction("test") as tx:
-        told = tx.now
-    assert abs((clock.now() - told).total_seconds()) < 5
+        database_time = tx.now
+    assert abs((clock.now() - database_time).total_seconds()) < 5
     assert clock.offset_seconds() == pytest.approx(HOUR, abs=5)
     async with lab.db.single("test") as tx:
-        assert abs((tx.now - told).total_seconds()) < 5
+        assert abs((tx.now - database_time).total_seconds()) < 5
     born = datetime.fromtimestamp(int(new_id().replace("-", "")[:12], 16) / 1000, UTC)
-    assert abs((born - told).total_seconds()) < 5
+    assert abs((born - database_time).total_seconds()) < 5
 
 
 @pytest.mark.usefixtures("fast_clock")
@@ -63,18 +63,18 @@ async def test_readyz_and_the_doctor_warn(lab: Lab) -> None:
     async with lab.running():
         for _ in range(100):
             async with lab.db.single("test") as tx:
-                findings = [one for one in await check_liveness(tx) if one.code == "L9"]
+                findings = [finding for finding in await check_liveness(tx) if finding.code == "L9"]
             if findings and findings[0].count == 2:
                 break
             await asyncio.sleep(0.05)
-    assert [one.split()[0] for one in findings[0].ids] == ["orchestrator", "worker"]
+    assert [id_line.split()[0] for id_line in findings[0].ids] == ["orchestrator", "worker"]
 
 
 async def test_a_clock_that_is_right_is_no_finding(lab: Lab) -> None:
     async with lab.running():
         await lab.ended(await lab.submit(ONE))
         async with lab.db.single("test") as tx:
-            assert [one for one in await check_liveness(tx) if one.code == "L9"] == []
+            assert [finding for finding in await check_liveness(tx) if finding.code == "L9"] == []
     assert (await Health(lab.db, {}).checks())["clock"] == "ok"
 
 

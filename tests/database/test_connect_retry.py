@@ -55,7 +55,7 @@ async def test_a_first_look_that_breaks_off_is_taken_again(
     fault_injection.arm(f"{point}:1:raise")
     with structlog.testing.capture_logs() as logs:
         await begin(dsn, lab.settings)
-    assert [one["event"] for one in logs].count("cannot look at the database, trying again") == 1
+    assert [line["event"] for line in logs].count("cannot look at the database, trying again") == 1
 
 
 async def test_a_server_that_is_slow_in_its_first_transaction_begins_again(
@@ -79,9 +79,9 @@ async def test_a_server_that_is_slow_in_its_first_transaction_begins_again(
 
 
 @pytest.mark.parametrize("begin", [open_part, open_server])
-@pytest.mark.parametrize("said", ["FATAL:  sorry, too many clients already", "connection timeout expired"])
+@pytest.mark.parametrize("message", ["FATAL:  sorry, too many clients already", "connection timeout expired"])
 async def test_a_database_that_has_no_room_yet_is_waited_for(
-    lab: Lab, dsn: str, monkeypatch: pytest.MonkeyPatch, begin: Opening, said: str
+    lab: Lab, dsn: str, monkeypatch: pytest.MonkeyPatch, begin: Opening, message: str
 ) -> None:
     real, tries = database.connect, 0
 
@@ -89,7 +89,7 @@ async def test_a_database_that_has_no_room_yet_is_waited_for(
         nonlocal tries
         tries += 1
         if tries <= 2:
-            raise DatabaseUnavailable(f"cannot connect to PostgreSQL: {said}")
+            raise DatabaseUnavailable(f"cannot connect to PostgreSQL: {message}")
         return await real(*args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(database, "connect", full_at_first)

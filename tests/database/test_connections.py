@@ -100,8 +100,8 @@ async def test_who_lost_its_session_before_the_commit_knows_that_nothing_was_don
             async with db.transaction("test") as tx:
                 async with db.single("test") as other:
                     await other.fetch(end, pid=tx.connection.info.backend_pid)
-                for one in then:
-                    await tx.fetch(one)
+                for query in then:
+                    await tx.fetch(query)
 
         async def last_too_long() -> None:
             async with db.transaction("test") as tx:
@@ -123,6 +123,6 @@ async def test_who_lost_its_session_before_the_commit_knows_that_nothing_was_don
 def test_of_several_hosts_the_one_that_takes_writes_is_wanted() -> None:
     several = engine_conninfo("postgresql://u@a:1,b:2/d", DatabaseSettings(), "x")
     assert "target_session_attrs=read-write" in several
-    said = engine_conninfo("postgresql://u@a:1,b:2/d?target_session_attrs=any", DatabaseSettings(), "x")
-    assert "target_session_attrs=any" in said
+    conninfo = engine_conninfo("postgresql://u@a:1,b:2/d?target_session_attrs=any", DatabaseSettings(), "x")
+    assert "target_session_attrs=any" in conninfo
     assert "target_session_attrs" not in engine_conninfo("postgresql://u@a/d", DatabaseSettings(), "x")

@@ -42,9 +42,9 @@ async def test_an_older_version_can_be_published_late_and_the_newest_is_the_defa
     await lab.publish(ONE.replace("version: 1", "version: 3"))
     await lab.publish(OTHER.replace("version: 1", "version: 2"))
     async with lab.db.transaction("test") as tx:
-        found = await workflow_queries.find_workflow(tx, "default", "w", None)
-    assert found is not None
-    assert found[1] == 3
+        stored_workflow = await workflow_queries.find_workflow(tx, "default", "w", None)
+    assert stored_workflow is not None
+    assert stored_workflow[1] == 3
 
 
 @pytest.mark.parametrize("second", [ONE, OTHER])
@@ -100,8 +100,8 @@ async def test_tenants_publish_apart(lab: Lab) -> None:
     await lab.publish(ONE)
     async with lab.db.transaction("publish") as tx:
         assert (await publish(tx, read_workflow(OTHER), OTHER, tenant="acme")).is_new
-        found = await workflow_queries.find_workflow(tx, "acme", "w", 1)
-    assert found is not None
+        stored_workflow = await workflow_queries.find_workflow(tx, "acme", "w", 1)
+    assert stored_workflow is not None
 
 
 async def _waits(lab: Lab) -> list[tuple[Any, ...]]:

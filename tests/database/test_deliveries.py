@@ -59,7 +59,7 @@ async def states(lab: Lab) -> list[tuple[Any, ...]]:
 
 
 async def wait(lab: Lab, count: int, origin: str, tenant: str = "default", hours: float = 1.0) -> None:
-    """So many deliveries have been due for so long."""
+    """Insert this number of deliveries that have been due for this long."""
     await lab.rows(WAITING, origin=origin, count=count, tenant=tenant, hours=hours)
 
 
@@ -108,16 +108,16 @@ async def test_a_claim_reads_by_index_whatever_waits_elsewhere(lab: Lab) -> None
         await cursor.execute(explain.encode(), [values[name] for name in names])
         plan = "\n".join(row[0] for row in await cursor.fetchall())
     assert "Seq Scan on deliveries" not in plan
-    removed = [int(found) for found in re.findall(r"Rows Removed by Filter: (\d+)", plan)]
+    removed = [int(number) for number in re.findall(r"Rows Removed by Filter: (\d+)", plan)]
     assert max(removed, default=0) < 100, plan
     async with lab.db.single("test") as tx:
         claimed = await store.claim_deliveries(tx, room, 30.0)
-    assert [one.origin for one in claimed] == ["http://up:80"] * 8
+    assert [delivery.origin for delivery in claimed] == ["http://up:80"] * 8
     await lab.rows("delete from cograil.deliveries")
 
 
 def bodies(claimed: list[store.Claimed]) -> list[int]:
-    return [int(one.body) for one in claimed]
+    return [int(delivery.body) for delivery in claimed]
 
 
 async def test_with_an_event_come_those_that_follow_it(lab: Lab) -> None:
@@ -143,7 +143,7 @@ async def test_what_follows_ends_at_the_first_that_is_not_free(lab: Lab, change:
     await lab.rows(TALKING, jobs=1, events=6)
     await lab.rows(f"update cograil.deliveries set {change} where seq = 3")
     claimed = await claim(lab, TALKED_TO)
-    assert bodies([one for one in claimed if one.origin == "http://up:80"]) == [1, 2]
+    assert bodies([delivery for delivery in claimed if delivery.origin == "http://up:80"]) == [1, 2]
     await lab.rows("delete from cograil.deliveries")
 
 
@@ -159,14 +159,14 @@ async def test_a_plan_made_while_there_was_nothing_serves_when_there_is_much(lab
     """Claims of jobs that say much: joined, each waiting event was compared with all others, for seconds."""
     text, names = native(statement("claim_deliveries").text)
     values = {"lease": 30.0} | TALKED_TO.params()
-    given = [values[name] for name in names]
+    arguments = [values[name] for name in names]
     async with lab.db.transaction("test") as tx:
         cursor = AsyncRawCursor(tx.connection)
         for _ in range(8):
-            await cursor.execute(text.encode(), given, prepare=True)
+            await cursor.execute(text.encode(), arguments, prepare=True)
         await lab.rows(TALKING, jobs=10, events=200)
         before = await pages_read(cursor)
-        await cursor.execute(text.encode(), given, prepare=True)
+        await cursor.execute(text.encode(), arguments, prepare=True)
         assert len(await cursor.fetchall()) == 40
         read = await pages_read(cursor) - before
     assert read < 60_000, f"{read} pages for 2,000 deliveries"
@@ -193,7 +193,7 @@ async def test_tenants_take_turns_however_long_the_others_have_waited(lab: Lab) 
     await wait(lab, 3, "http://small:80", "late", hours=0.1)
     lanes = [LaneRoom(f"http://{name}:80", 8, True) for name in ("shared", "greedy", "small")]
     claimed = await claim(lab, PLENTY._replace(limit=9, lanes=lanes))
-    assert Counter(one.tenant_id for one in claimed) == {"greedy": 3, "small": 3, "late": 3}
+    assert Counter(delivery.tenant_id for delivery in claimed) == {"greedy": 3, "small": 3, "late": 3}
     await lab.rows("delete from cograil.deliveries")
 
 
@@ -203,9 +203,9 @@ async def test_who_has_much_in_hand_waits_for_the_others_and_leaves_them_room(la
     await wait(lab, 5, "http://fresh:80", "small")
     room = Room(limit=20, usual=1, most_fresh=6, room=20, fresh=3)
     claimed = await claim(lab, room._replace(tenants=[TenantRoom("greedy", 10, 20, 4)]))
-    assert Counter(one.tenant_id for one in claimed) == {"greedy": 4, "small": 1}
-    assert len({one.origin for one in claimed}) == 5, "one of each that has not taken anything yet"
-    assert len(await claim(lab, room._replace(fresh=100))) == 6, "and so many in all"
+    assert Counter(delivery.tenant_id for delivery in claimed) == {"greedy": 4, "small": 1}
+    assert len({delivery.origin for delivery in claimed}) == 5, "one of each that has not taken anything yet"
+    assert len(await claim(lab, room._replace(fresh=100))) == 6, "the sum of the shares"
     assert await claim(lab, room._replace(most_fresh=0)) == []
     await lab.rows("delete from cograil.deliveries")
 
@@ -218,16 +218,16 @@ async def test_a_door_submits_and_subscribes_in_its_role_and_sees_its_own_only(l
         draft = await keep_draft(tx, read_workflow(HELLO), HELLO, "other")
         await tx.connection.execute(b"set local role cograil_server")
         await tx.connection.execute(b"select set_config('cograil.tenant', 'other', true)")
-        said = Submission(
+        submission = Submission(
             "hello", {}, definition_id=draft.definition_id, callback={"url": "http://127.0.0.1:9/"}
         )
-        await submit(tx, lab.engine_context, [said], "other")
+        await submit(tx, lab.engine_context, [submission], "other")
         made = await outbox.subscribe(tx, "other", Receiver("http://127.0.0.1:9/"), policy)
         assert await outbox.tell(tx, "other", "a.b", "x", {})
         rows = await (await tx.connection.execute(b"select tenant_id from cograil.outbox")).fetchall()
         assert set(rows) == {("other",)}
-        assert [one["subscription_id"] for one in await outbox.list_subscriptions(tx, "other")] == [
-            made["subscription_id"]
-        ]
+        assert [
+            subscription["subscription_id"] for subscription in await outbox.list_subscriptions(tx, "other")
+        ] == [made["subscription_id"]]
         assert await outbox.list_subscriptions(tx, "default") == []
         assert await outbox.list_deliveries(tx, "other") == []

@@ -29,7 +29,7 @@ async def seen_by(lab: Lab) -> Health:
 
 
 async def snapshots(lab: Lab, kind: str) -> list[Snapshot]:
-    return [one for one in (await seen_by(lab)).snapshots if one.kind == kind]
+    return [snapshot for snapshot in (await seen_by(lab)).snapshots if snapshot.kind == kind]
 
 
 async def test_every_table_of_ours_has_its_size_the_largest_first(lab: Lab) -> None:
@@ -60,8 +60,8 @@ async def test_rows_dead_rows_and_the_last_vacuum_are_told(lab: Lab, eventually:
 
 
 async def _has(jobs: Any, **expected: int) -> bool:
-    found = await jobs()
-    return all(getattr(found, name) == value for name, value in expected.items())
+    counts = await jobs()
+    return all(getattr(counts, name) == value for name, value in expected.items())
 
 
 async def test_a_session_that_holds_a_snapshot_is_named(lab: Lab, dsn: str) -> None:
@@ -71,12 +71,12 @@ async def test_a_session_that_holds_a_snapshot_is_named(lab: Lab, dsn: str) -> N
         await reader.execute("select 1")
         await lab.submit_many(one(), [{}] * 3)
         await lab.submit(one())
-        (found,) = await snapshots(lab, "session")
-        assert (found.application, found.state) == ("long report", "idle in transaction")
-        assert found.name == f"pid {reader.info.backend_pid}"
-        assert found.transactions >= 2
-        assert found.seconds is not None
-        assert not found.is_old
+        (snapshot,) = await snapshots(lab, "session")
+        assert (snapshot.application, snapshot.state) == ("long report", "idle in transaction")
+        assert snapshot.name == f"pid {reader.info.backend_pid}"
+        assert snapshot.transactions >= 2
+        assert snapshot.seconds is not None
+        assert not snapshot.is_old
 
 
 async def test_an_old_snapshot_is_a_warning_with_who_it_is(
@@ -124,8 +124,8 @@ async def test_a_logical_slot_and_a_prepared_transaction_are_named(replicating: 
         await conn.execute("select pg_create_logical_replication_slot('feed', 'pgoutput')")
         await conn.execute("begin; update cograil.jobs set priority = 1; prepare transaction 'forgotten'")
         await conn.execute("select pg_current_xact_id()")
-        found = {one.kind: one for one in (await look(conn)).snapshots}
-        slot, prepared = found["replication slot"], found["prepared transaction"]
+        snapshots_by_kind = {snapshot.kind: snapshot for snapshot in (await look(conn)).snapshots}
+        slot, prepared = snapshots_by_kind["replication slot"], snapshots_by_kind["prepared transaction"]
         assert (slot.name, slot.state, slot.seconds) == ("feed", "inactive", None)
         assert (prepared.name, prepared.state) == ("forgotten", "prepared")
         assert min(slot.transactions, prepared.transactions) >= 1
@@ -175,7 +175,7 @@ async def test_a_database_without_partitions_is_well_too(lab: Lab) -> None:
     for (name,) in await lab.rows("select name from cograil.partitions"):
         await lab.rows(f"drop table cograil.{name}")
     await lab.submit_many(one(), [{}] * 3)
-    found = (await seen_by(lab)).partitions
-    assert found is not None
-    assert (found.count, found.until, "go by rows" in str(found)) == (0, None, True)
-    assert found.default_bytes > 0
+    partitions = (await seen_by(lab)).partitions
+    assert partitions is not None
+    assert (partitions.count, partitions.until, "go by rows" in str(partitions)) == (0, None, True)
+    assert partitions.default_bytes > 0

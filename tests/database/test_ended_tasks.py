@@ -43,23 +43,23 @@ async def test_ended_attempts_are_listed_page_by_page(
     await publish_both(api)
     first, second = await run_jobs(api)
     await api.submit("hello")  # queued: it is not among them
-    found: list[Any] = []
+    tasks: list[Any] = []
     path = "/api/v1/tasks?state=ended&limit=2"
     cursor: str | None = ""
     while cursor is not None:
         body = (await api.get(path + (f"&cursor={cursor}" if cursor else ""))).body
         assert len(body["tasks"]) <= 2
-        found += body["tasks"]
+        tasks += body["tasks"]
         cursor = body["next_cursor"]
-    assert [(one["job_id"], one["node_id"], one["attempt"], one["state"]) for one in found] == [
+    assert [(task["job_id"], task["node_id"], task["attempt"], task["state"]) for task in tasks] == [
         (second, "a", 2, "failed"),
         (second, "a", 1, "failed"),
         (first, "b", 1, "completed"),
         (first, "a", 1, "completed"),
     ]
-    assert all(one["worker"] and one["started_at"] <= one["ended_at"] for one in found)
-    assert (found[0]["error"]["message"], found[2]["error"]) == ("no", None)
-    assert len({one["task_id"] for one in found}) == 4
+    assert all(task["worker"] and task["started_at"] <= task["ended_at"] for task in tasks)
+    assert (tasks[0]["error"]["message"], tasks[2]["error"]) == ("no", None)
+    assert len({task["task_id"] for task in tasks}) == 4
 
 
 async def test_ended_attempts_are_of_one_tenant_and_found_by_worker(api: Api) -> None:
@@ -89,7 +89,10 @@ async def test_a_job_says_when_its_orchestrator_was_heard_of(api: Api) -> None:
 async def test_workflows_are_listed_with_their_numbers_of_nodes(api: Api, dsn: str) -> None:
     await publish_both(api)
     listed = (await api.get("/api/v1/workflows")).body["workflows"]
-    assert [(one["workflow_id"], one["node_count"]) for one in listed] == [("failing", 1), ("hello", 2)]
+    assert [(workflow["workflow_id"], workflow["node_count"]) for workflow in listed] == [
+        ("failing", 1),
+        ("hello", 2),
+    ]
     out = await cograil(dsn, "workflows")
     assert "nodes" in out.splitlines()[0]
 

@@ -24,11 +24,11 @@ async def restore(lab: Lab, saved: dict[str, int]) -> None:
 
 
 async def sequences(lab: Lab) -> dict[str, int]:
-    found = {}
+    last_values = {}
     for table in ("tasks", "processes"):
         ((last,),) = await lab.rows(f"select nextval(pg_get_serial_sequence('cograil.{table}', 'id'))")
-        found[table] = last
-    return found
+        last_values[table] = last
+    return last_values
 
 
 async def old_and_new(lab: Lab, *, has_epoch: bool) -> tuple[tuple[Hand, Any], tuple[Hand, Any]]:

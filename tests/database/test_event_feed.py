@@ -66,7 +66,7 @@ async def test_what_commits_late_under_a_savepoint_is_not_passed_over(lab: Lab) 
             await cancel(slow, lab.engine_context, job)
         await lab.cancel(other)
         _, place = await follow(lab, begun)
-    assert {one for one, _ in (await follow(lab, place))[0]} == {job}
+    assert {job_id for job_id, _ in (await follow(lab, place))[0]} == {job}
 
 
 async def test_pages_join_without_gaps_or_repeats(lab: Lab) -> None:
@@ -83,14 +83,14 @@ async def test_every_event_comes_once_and_in_order_while_many_write(lab: Lab) ->
         jobs = [asyncio.create_task(lab.submit(WORK)) for _ in range(40)]
         ended = asyncio.gather(*[lab.ended(await job) for job in jobs])
         while not ended.done():
-            found, place = await follow(lab, place, page=10)
-            seen += found
+            page_events, place = await follow(lab, place, page=10)
+            seen += page_events
         await ended
-        found, _ = await follow(lab, place)
-    seen += found
+        page_events, _ = await follow(lab, place)
+    seen += page_events
     assert sorted(seen) == sorted(await all_events(lab))
     for job in {job for job, _ in seen}:
-        numbers = [seq for one, seq in seen if one == job]
+        numbers = [seq for event_job, seq in seen if event_job == job]
         assert numbers == list(range(1, len(numbers) + 1))
 
 
@@ -127,13 +127,13 @@ async def live(lab: Lab, dsn: str) -> AsyncIterator[EventSubscribers]:
 
 
 async def take(live: EventSubscribers, place: FeedCursor, count: int) -> Seen:
-    """So many events from here on, as a stream takes them."""
+    """The next `count` events from here on, as a stream takes them."""
     seen: Seen = []
     with live.listen("default") as ear:
         while len(seen) < count:
             ear.bell.clear()
-            found, reached = await live.next_of("default", place)
-            seen += [(event["job_id"], event["seq"]) for _, event in found]
+            events, reached = await live.next_of("default", place)
+            seen += [(event["job_id"], event["seq"]) for _, event in events]
             if reached == place:
                 await ear.bell.wait()
             place = reached
@@ -199,7 +199,7 @@ async def test_a_database_that_is_away_is_no_end(
             await lab.rows("select 1")
         job = await lab.submit(WORK)
         async with asyncio.timeout(20):
-            assert {one for one, _ in await ear} == {job}
+            assert {job_id for job_id, _ in await ear} == {job}
 
 
 async def test_there_is_a_bound_to_those_who_listen(

@@ -31,18 +31,20 @@ SILENT = (
 
 async def blockers(lab: Lab, job: str) -> list[Blocker]:
     """Its blockers, in the order of the list."""
-    found = (await lab.explain(job)).blockers
-    assert [ORDER.index(blocker.kind) for blocker in found] == sorted(ORDER.index(b.kind) for b in found)
-    return list(found)
+    blockers_found = (await lab.explain(job)).blockers
+    assert [ORDER.index(blocker.kind) for blocker in blockers_found] == sorted(
+        ORDER.index(b.kind) for b in blockers_found
+    )
+    return list(blockers_found)
 
 
 async def test_with_nothing_running_the_orchestrator_comes_first(lab: Lab) -> None:
     job = await lab.submit(CHAIN % ("echo", "default"))
-    found = await blockers(lab, job)
-    assert [blocker.kind for blocker in found] == ["no_orchestrator", "no_worker", "dependency"]
-    assert "no worker is running" in found[1].message
-    assert (found[2].node_id, found[2].data) == ("b", {"nodes": ["a"]})
-    assert "b waits for a (queued)" in found[2].message
+    blockers_found = await blockers(lab, job)
+    assert [blocker.kind for blocker in blockers_found] == ["no_orchestrator", "no_worker", "dependency"]
+    assert "no worker is running" in blockers_found[1].message
+    assert (blockers_found[2].node_id, blockers_found[2].data) == ("b", {"nodes": ["a"]})
+    assert "b waits for a (queued)" in blockers_found[2].message
 
 
 async def test_an_orchestrator_that_fell_silent_does_not_count(lab: Lab) -> None:
@@ -107,9 +109,9 @@ async def test_a_task_that_waits_for_its_turn(lab: Lab) -> None:
     await lab.submit_many(one(), [{}] * 3)
     await lab.submit(one(), priority=5)
     job = await lab.submit(one())
-    found, place = await blockers(lab, job)
-    assert (found.kind, found.data["ahead"]) == ("queued", 4)
-    assert "behind 4 tasks; 1 workers can run it" in found.message
+    blocker, place = await blockers(lab, job)
+    assert (blocker.kind, blocker.data["ahead"]) == ("queued", 4)
+    assert "behind 4 tasks; 1 workers can run it" in blocker.message
     assert place.kind == "priority"
 
 
@@ -120,11 +122,11 @@ async def test_a_task_knows_its_place_among_those_of_its_handler(lab: Lab) -> No
     await lab.submit(one("sleep"), priority=9)
     await lab.submit_many(one(), [{}] * 2, priority=5)
     job = await lab.submit(one(), priority=2)
-    found = {blocker.kind: blocker for blocker in await blockers(lab, job)}
-    place = found["priority"]
+    by_kind = {blocker.kind: blocker for blocker in await blockers(lab, job)}
+    place = by_kind["priority"]
     assert place.data["position"] == 3, "those of a lower priority and of other handlers do not count"
     assert (place.data["ahead_by_priority"], place.data["priority"], place.node_id) == (2, 2, "a")
-    assert found["queued"].data["ahead"] == 3
+    assert by_kind["queued"].data["ahead"] == 3
     assert "number 3 for 'echo', after 2 of a higher priority and 0 older ones" in place.message
     later = await lab.submit(one(), priority=2)
     assert (await blockers(lab, later))[1].data["position"] == 4
@@ -145,10 +147,14 @@ async def test_a_deadline_is_told_last_with_its_moment(lab: Lab) -> None:
         "workflow_id: t\ntimeout_seconds: 90\nnodes:\n  a: {handler: echo, next: b}\n  b: {handler: echo}\n"
     )
     job = await lab.submit(text)
-    found = (await blockers(lab, job))[-1]
-    assert (found.kind, found.node_id, found.until) == ("deadline", None, (await lab.job(job))["deadline"])
-    assert 80 < found.data["left_seconds"] <= 90
-    assert "the job fails at" in found.message
+    blocker = (await blockers(lab, job))[-1]
+    assert (blocker.kind, blocker.node_id, blocker.until) == (
+        "deadline",
+        None,
+        (await lab.job(job))["deadline"],
+    )
+    assert 80 < blocker.data["left_seconds"] <= 90
+    assert "the job fails at" in blocker.message
     await lab.rows("update cograil.jobs set deadline = now() - interval '1 s'")
     assert "past its deadline" in (await blockers(lab, job))[-1].message
 
@@ -158,9 +164,9 @@ async def test_a_task_that_runs(lab: Lab) -> None:
     job = await lab.submit(one())
     hand = await lab.hand("ada")
     await hand.claim_one()
-    (found,) = await blockers(lab, job)
-    assert (found.kind, found.node_id, found.data["worker"]) == ("running", "a", "ada")
-    assert "a is running on ada for" in found.message
+    (blocker,) = await blockers(lab, job)
+    assert (blocker.kind, blocker.node_id, blocker.data["worker"]) == ("running", "a", "ada")
+    assert "a is running on ada for" in blocker.message
 
 
 async def test_a_worker_that_fell_silent_is_named_before_its_lease_is_over(lab: Lab) -> None:
@@ -184,11 +190,11 @@ async def test_a_task_in_a_queue_tells_of_workers_that_fell_silent(lab: Lab) -> 
     job = await lab.submit(one())
     assert (await blockers(lab, job))[0].message.endswith("1 workers can run it")
     await lab.rows(SILENT, name="mute", ago=9, left=6)
-    (found,) = await blockers(lab, job)
-    assert found.message.endswith("1 workers can run it, but none of them has been heard of lately")
+    (blocker,) = await blockers(lab, job)
+    assert blocker.message.endswith("1 workers can run it, but none of them has been heard of lately")
     await lab.hand("ada")
-    (found,) = await blockers(lab, job)
-    assert found.message.endswith("2 workers can run it, but 1 have not been heard of lately")
+    (blocker,) = await blockers(lab, job)
+    assert blocker.message.endswith("2 workers can run it, but 1 have not been heard of lately")
 
 
 async def test_news_that_nobody_has_taken(lab: Lab) -> None:
@@ -196,9 +202,9 @@ async def test_news_that_nobody_has_taken(lab: Lab) -> None:
     job = await lab.submit(CHAIN % ("echo", "default"))
     hand = await lab.hand()
     await hand.report(await hand.claim_one(), {})
-    found = await blockers(lab, job)
-    assert [blocker.kind for blocker in found] == ["news", "dependency"]
-    assert found[0].data["news"] == 1
+    blockers_found = await blockers(lab, job)
+    assert [blocker.kind for blocker in blockers_found] == ["news", "dependency"]
+    assert blockers_found[0].data["news"] == 1
 
 
 async def test_a_backoff_says_until_when_and_why(lab: Lab) -> None:
@@ -207,12 +213,12 @@ async def test_a_backoff_says_until_when_and_why(lab: Lab) -> None:
     hand = await lab.hand()
     await hand.report(await hand.claim_one(), Failed("oops", "out of luck"))
     await lab.advance()
-    (found,) = await blockers(lab, job)
-    assert (found.kind, found.node_id, found.data["attempt"]) == ("backoff", "a", 1)
-    assert found.data["error"]["message"] == "out of luck"
-    assert found.until is not None
-    assert timedelta(seconds=3) < found.until - datetime.now(UTC) < timedelta(seconds=6)
-    assert "attempt 1 failed (oops)" in found.message
+    (blocker,) = await blockers(lab, job)
+    assert (blocker.kind, blocker.node_id, blocker.data["attempt"]) == ("backoff", "a", 1)
+    assert blocker.data["error"]["message"] == "out of luck"
+    assert blocker.until is not None
+    assert timedelta(seconds=3) < blocker.until - datetime.now(UTC) < timedelta(seconds=6)
+    assert "attempt 1 failed (oops)" in blocker.message
 
 
 async def test_a_wait_says_until_when(lab: Lab) -> None:
@@ -230,9 +236,13 @@ async def test_a_job_that_is_held_back_says_until_when(lab: Lab) -> None:
     await lab.tick()
     moment = datetime.now(UTC) + timedelta(hours=1)
     job = await lab.submit(CHAIN % ("echo", "default"), not_before=moment)
-    found = await blockers(lab, job)
-    assert (found[0].kind, found[0].until, found[0].node_id) == ("waiting_until", moment, None)
-    assert "the job starts at" in found[0].message
+    blockers_found = await blockers(lab, job)
+    assert (blockers_found[0].kind, blockers_found[0].until, blockers_found[0].node_id) == (
+        "waiting_until",
+        moment,
+        None,
+    )
+    assert "the job starts at" in blockers_found[0].message
 
 
 async def test_children_are_told_together(lab: Lab) -> None:
@@ -250,12 +260,12 @@ nodes:
     await hand.report(second, Failed("oops", "no"))
     await hand.report(third, Failed("oops", "no"))
     await lab.advance()
-    found = {blocker.kind: blocker for blocker in await blockers(lab, job)}
-    assert list(found) == ["backoff", "queued", "running", "dependency"]
-    assert {found[kind].node_id for kind in ("backoff", "queued", "running")} == {"split"}
-    assert "2 children of split are" in found["backoff"].message
-    assert "2 children of split are queued" in found["queued"].message
-    assert "split__3 is running" in found["running"].message
+    by_kind = {blocker.kind: blocker for blocker in await blockers(lab, job)}
+    assert list(by_kind) == ["backoff", "queued", "running", "dependency"]
+    assert {by_kind[kind].node_id for kind in ("backoff", "queued", "running")} == {"split"}
+    assert "2 children of split are" in by_kind["backoff"].message
+    assert "2 children of split are queued" in by_kind["queued"].message
+    assert "split__3 is running" in by_kind["running"].message
 
 
 @pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
@@ -310,8 +320,10 @@ async def test_a_worker_of_another_process_counts_by_what_it_registered(lab: Lab
 
 async def place_of(lab: Lab, job: str) -> tuple[int, int]:
     """How many tasks are before it, in all, and which number it is for its handler."""
-    found = {blocker.kind: blocker for blocker in await blockers(lab, job)}
-    return found["queued"].data["ahead"], found["priority"].data["position"] if "priority" in found else 1
+    by_kind = {blocker.kind: blocker for blocker in await blockers(lab, job)}
+    return by_kind["queued"].data["ahead"], by_kind["priority"].data[
+        "position"
+    ] if "priority" in by_kind else 1
 
 
 async def test_tasks_of_queues_that_its_workers_do_not_serve_are_not_before_it(lab: Lab) -> None:
@@ -374,9 +386,9 @@ async def test_an_approval_with_a_deadline_is_told_once_with_its_moment(lab: Lab
         "workflow_id: ask\nnodes:\n  a: {type: approval, approval: {message: May I?, timeout_seconds: 60}}\n"
     )
     job = await lab.submit(text)
-    (found,) = await blockers(lab, job)
-    assert (found.kind, found.node_id) == ("approval", "a")
-    assert found.until == (await lab.nodes(job))["a"]["not_before"] is not None
+    (blocker,) = await blockers(lab, job)
+    assert (blocker.kind, blocker.node_id) == ("approval", "a")
+    assert blocker.until == (await lab.nodes(job))["a"]["not_before"] is not None
 
 
 async def test_a_child_is_named_with_its_status(lab: Lab) -> None:
@@ -389,9 +401,9 @@ async def test_a_child_is_named_with_its_status(lab: Lab) -> None:
     )
     job = await lab.submit(text)
     ((child,),) = await lab.rows("select id::text from cograil.jobs where parent_job is not null")
-    (found,) = await blockers(lab, job)
-    assert (found.kind, found.data) == ("child", {"child_job": {"job_id": child, "status": "running"}})
-    assert f"its child job {child}, which is running" in found.message
+    (blocker,) = await blockers(lab, job)
+    assert (blocker.kind, blocker.data) == ("child", {"child_job": {"job_id": child, "status": "running"}})
+    assert f"its child job {child}, which is running" in blocker.message
     node = (await lab.nodes(job))["a"]
     assert node["child_job"] == {"job_id": child, "status": "running"}
 

@@ -47,8 +47,8 @@ async def test_the_first_failure_cancels_the_rest(lab: Lab) -> None:
     hand, items = await claim_all(lab)
     await hand.report(items["bad"], Failed("oops", "no"))
     await lab.advance()
-    found = await lab.job(job)
-    assert (found["status"], found["error"]["code"], found["error"]["node_id"]) == ("failed", "oops", "bad")
+    ended = await lab.job(job)
+    assert (ended["status"], ended["error"]["code"], ended["error"]["node_id"]) == ("failed", "oops", "bad")
     assert await lab.statuses(job) == {"good": "cancelled", "bad": "failed", "after": "cancelled"}
     assert (await hand.heartbeat()).task_ids == frozenset()
     assert not await hand.report(items["good"], {})
@@ -92,8 +92,8 @@ async def test_a_failed_child_cancels_its_siblings(lab: Lab) -> None:
     hand, items = await claim_all(lab)
     await hand.report(items["split__1"], Failed("oops", "no"))
     await lab.advance()
-    found = await lab.job(job)
-    assert found["error"] == {
+    ended = await lab.job(job)
+    assert ended["error"] == {
         "code": "oops",
         "message": "no",
         "node_id": "split__1",

@@ -37,7 +37,7 @@ async def publish_file(lab: Lab, source: str) -> list[tuple[str, str]]:
     workflow = read_workflow(source)
     async with lab.db.transaction("publish") as tx:
         await publish(tx, workflow, source)
-        return [tuple(one) for one in await sync_schedules(tx, lab.engine_context, workflow)]
+        return [tuple(change) for change in await sync_schedules(tx, lab.engine_context, workflow)]
 
 
 async def test_the_schedules_are_what_the_file_says(lab: Lab) -> None:
@@ -186,16 +186,16 @@ async def cograil(dsn: str, *words: str) -> tuple[int, str]:
 async def test_publish_and_show_say_where_a_schedule_comes_from(lab: Lab, dsn: str, tmp_path: Path) -> None:
     file = tmp_path / "report.yaml"
     file.write_text(text())
-    code, said = await cograil(dsn, "publish", str(file))
-    assert (code, "report version 1 published schedule nightly created" in said) == (0, True), said
+    code, output = await cograil(dsn, "publish", str(file))
+    assert (code, "report version 1 published schedule nightly created" in output) == (0, True), output
     file.write_text(text(NIGHTLY.replace("30 2", "0 3")))
-    code, said = await cograil(dsn, "publish", str(file), "--json")
-    assert (code, json.loads(said)["workflows"][0]["schedules"]) == (
+    code, output = await cograil(dsn, "publish", str(file), "--json")
+    assert (code, json.loads(output)["workflows"][0]["schedules"]) == (
         0,
         [{"name": "nightly", "change": "changed"}],
     )
-    code, said = await cograil(dsn, "schedules", "show", "nightly")
-    assert (code, "the file of workflow report" in said) == (0, True), said
+    code, output = await cograil(dsn, "schedules", "show", "nightly")
+    assert (code, "the file of workflow report" in output) == (0, True), output
     actions = await lab.rows("select action from cograil.audit_log order by id")
     assert actions == [("publish",), ("create schedule",), ("change schedule",)]
 

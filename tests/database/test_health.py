@@ -29,7 +29,7 @@ def durable(api: Api, request: pytest.FixtureRequest) -> None:
 
 def instead(monkeypatch: pytest.MonkeyPatch, name: str, **facts: Any) -> None:
     """This check is another one."""
-    checks = [replace(one, **facts) if one.name == name else one for one in CHECKS]
+    checks = [replace(check, **facts) if check.name == name else check for check in CHECKS]
     monkeypatch.setattr(health_routes, "CHECKS", checks)
 
 
@@ -95,9 +95,13 @@ async def test_after_a_tier_that_failed_nothing_more_is_asked(
     answer = await api.get("/health")
     assert answer.status == 503
     assert b"secret" not in answer.raw
-    found = states(answer.body)
-    assert (found["process"], found["database"], found["disk"]) == ("healthy", "unhealthy", "healthy")
-    assert {found[name] for name in NAMES[4:]} == {"skipped"}
+    check_states = states(answer.body)
+    assert (check_states["process"], check_states["database"], check_states["disk"]) == (
+        "healthy",
+        "unhealthy",
+        "healthy",
+    )
+    assert {check_states[name] for name in NAMES[4:]} == {"skipped"}
 
 
 async def test_a_check_that_hangs_is_unhealthy_in_time(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +122,7 @@ async def test_the_checks_of_a_tier_run_side_by_side(api: Api, monkeypatch: pyte
         await met.wait()
         return Finding("healthy")
 
-    checks = [replace(one, look=meet) if one.name in ("process", "config") else one for one in CHECKS]
+    checks = [replace(check, look=meet) if check.name in ("process", "config") else check for check in CHECKS]
     monkeypatch.setattr(health_routes, "CHECKS", checks)
     monkeypatch.setattr(health_routes, "CHECK_SECONDS", 5)
     async with api.lab.running():

@@ -48,7 +48,7 @@ async def test_the_tiers_answer_while_the_database_is_away(
     await wire.cut() if is_cut else wire.freeze()
     answer = await timed(far, "/health", key)
     assert answer.status == 503
-    states = {name: one["status"] for name, one in answer.body["checks"].items()}
+    states = {name: check["status"] for name, check in answer.body["checks"].items()}
     assert (states["process"], states["database"], states["schema"]) == ("healthy", "unhealthy", "skipped")
     assert answer.body["summary"]["process"]["healthy"] == 1
     assert answer.body["summary"]["database"]["status"] == "unhealthy"

@@ -50,8 +50,8 @@ async def test_a_receiver_that_answers_every_event_with_a_job_comes_to_an_end(
         await asyncio.gather(*tasks)
     assert [status for status, _ in answers] == [202, 202, 508]
     assert answers[-1][1]["code"] == "loop_detected"
-    assert [one.headers["cograil-hop"] for one in receiver.requests] == ["1", "2", "3"]
-    assert all(one.is_signed() for one in receiver.requests)
+    assert [request.headers["cograil-hop"] for request in receiver.requests] == ["1", "2", "3"]
+    assert all(request.is_signed() for request in receiver.requests)
 
 
 async def test_a_receiver_that_retries_whatever_failed_comes_to_an_end(api: Api, eventually: Any) -> None:

@@ -56,10 +56,10 @@ each_policy = pytest.mark.parametrize("policy", EVERY, ids=lambda policy: policy
 @each_policy
 async def test_of_ten_at_once_exactly_one_is_new(lab: Lab, policy: Policy) -> None:
     decisions = await asyncio.gather(*(decide(lab, policy) for _ in range(10)))
-    assert sum(isinstance(one, New) for one in decisions) == 1
-    others = {type(one) for one in decisions} - {New}
-    told = {"replay": Replay, "attach": Attach, "reject": Conflict, "hold": Held, "cache": Attach}
-    assert others == {told[policy.kind]}
+    assert sum(isinstance(decision, New) for decision in decisions) == 1
+    others = {type(decision) for decision in decisions} - {New}
+    outcome_types = {"replay": Replay, "attach": Attach, "reject": Conflict, "hold": Held, "cache": Attach}
+    assert others == {outcome_types[policy.kind]}
 
 
 @each_policy
@@ -108,7 +108,7 @@ async def test_of_ten_at_once_one_replaces_what_has_expired(lab: Lab) -> None:
     first = await begun(lab, replay(keep_seconds=60))
     await pass_time(lab, 61)
     decisions = await asyncio.gather(*(decide(lab, replay()) for _ in range(10)))
-    (new,) = [one for one in decisions if isinstance(one, New)]
+    (new,) = [decision for decision in decisions if isinstance(decision, New)]
     assert new.fence > first
 
 

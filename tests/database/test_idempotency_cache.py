@@ -34,9 +34,9 @@ async def test_a_stale_answer_is_served_and_exactly_one_refreshes_it(lab: Lab) -
     first = await cached(lab, "old")
     await pass_time(lab, 61)
     decisions = await asyncio.gather(*(decide(lab, CACHE) for _ in range(10)))
-    stale = [one for one in decisions if isinstance(one, Stale)]
-    assert [one.record.answer for one in stale] == ["old"] * 10
-    (refresher,) = [one for one in stale if one.must_refresh]
+    stale = [decision for decision in decisions if isinstance(decision, Stale)]
+    assert [decision.record.answer for decision in stale] == ["old"] * 10
+    (refresher,) = [decision for decision in stale if decision.must_refresh]
     assert refresher.fence is not None
     assert refresher.fence > first
     assert await answer(lab, refresher.fence, "new")
@@ -107,7 +107,7 @@ async def test_an_answer_too_old_to_serve_is_computed_anew_by_one(lab: Lab) -> N
     await cached(lab)
     await pass_time(lab, 91)
     decisions = await asyncio.gather(*(decide(lab, CACHE) for _ in range(5)))
-    assert sorted(type(one).__name__ for one in decisions) == ["Attach"] * 4 + ["New"]
+    assert sorted(type(decision).__name__ for decision in decisions) == ["Attach"] * 4 + ["New"]
 
 
 async def test_who_comes_while_the_refresh_outlives_the_old_answer_attaches(lab: Lab) -> None:

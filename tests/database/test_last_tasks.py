@@ -55,13 +55,13 @@ async def end(hand: Hand, item: WorkItem, output: dict[str, Any] | None = None) 
 def without_times(value: Any, job: str) -> Any:
     """The value with moments only as such, and what is different in each job by a common name."""
     if isinstance(value, dict):
-        named = {key: one for key, one in value.items() if key not in ("id", "xid")}
+        named = {key: member for key, member in value.items() if key not in ("id", "xid")}
         return {
-            key: "some time" if key in TIMES and one is not None else without_times(one, job)
-            for key, one in named.items()
+            key: "some time" if key in TIMES and member is not None else without_times(member, job)
+            for key, member in named.items()
         }
     if isinstance(value, list):
-        return [without_times(one, job) for one in value]
+        return [without_times(member, job) for member in value]
     if isinstance(value, int) and value >= FIRST_TASK:
         return "a task"
     return "the job" if value == job else value
@@ -118,10 +118,10 @@ async def test_the_result_is_read_like_any_other(lab: Lab) -> None:
     job = await lab.submit(ONE, {"name": "Ada"})
     hand = await lab.hand()
     await end(hand, await hand.claim_one())
-    found = await lab.job(job)
-    assert found["result"]["greet"] == OUTPUT
-    assert found["result"]["_provenance"]["job_id"] == job
-    assert found["owner_id"] == hand.name  # who wrote it last
+    ended = await lab.job(job)
+    assert ended["result"]["greet"] == OUTPUT
+    assert ended["result"]["_provenance"]["job_id"] == job
+    assert ended["owner_id"] == hand.name  # who wrote it last
     assert (await lab.nodes(job))["greet"]["output"] == OUTPUT
     assert (await lab.event_types(job))[-3:] == ["node_started", "node_completed", "job_completed"]
 

@@ -92,16 +92,16 @@ async def test_of_two_who_go_on_from_the_same_state_only_the_holder_can(lab: Lab
 
 async def test_of_ten_at_once_one_acquires(lab: Lab) -> None:
     got = await asyncio.gather(*(acquire(lab, holder=str(number)) for number in range(10)))
-    winners = [str(number) for number, one in enumerate(got) if isinstance(one, Acquired)]
+    winners = [str(number) for number, lease in enumerate(got) if isinstance(lease, Acquired)]
     assert len(winners) == 1
-    assert {one.holder for one in got if isinstance(one, Taken)} == set(winners)
+    assert {lease.holder for lease in got if isinstance(lease, Taken)} == set(winners)
 
 
 async def test_of_ten_at_once_one_takes_over(lab: Lab) -> None:
     first = await acquired(lab)
     await lab.rows(EXPIRE, name="n")
     got = await asyncio.gather(*(acquire(lab, holder=str(number)) for number in range(10)))
-    assert [one.fence for one in got if isinstance(one, Acquired)] == [first + 1]
+    assert [lease.fence for lease in got if isinstance(lease, Acquired)] == [first + 1]
 
 
 async def test_who_waited_for_an_acquire_that_rolled_back_gets_the_lease(lab: Lab, eventually: Any) -> None:
@@ -131,7 +131,7 @@ async def test_who_waited_knows_the_job_that_was_submitted_meanwhile(lab: Lab, e
 
 
 async def test_a_lease_is_given_under_the_lock_of_its_name(lab: Lab, eventually: Any) -> None:
-    """Else whoever is just acquiring could meet a job that he cannot see yet, and take it for ended."""
+    """Else a caller that is just acquiring could meet a job that it cannot see yet, and take it for ended."""
     fence, job = await acquired(lab), await lab.submit(ONE)
     async with lab.db.transaction("lease") as tx:
         assert isinstance(await leases.acquire(tx, "n", "two", 60), Taken)
@@ -186,7 +186,7 @@ async def test_leases_taken_in_the_order_of_their_names_do_not_deadlock(lab: Lab
     async def take_all(holder: str) -> int:
         async with lab.db.transaction("lease") as tx:
             got = [await leases.acquire(tx, name, holder, 60) for name in "abcdef"]
-            return sum(isinstance(one, Acquired) for one in got)
+            return sum(isinstance(lease, Acquired) for lease in got)
 
     assert sorted(await asyncio.gather(*(take_all(str(n)) for n in range(8)))) == [0] * 7 + [6]
 
@@ -232,7 +232,7 @@ async def test_fences_grow_over_releases_and_takeovers(lab: Lab) -> None:
 
 
 async def test_the_same_holder_does_not_get_it_twice_but_finds_its_own_fence(lab: Lab) -> None:
-    """So whoever got no answer to its commit can go on."""
+    """So a caller that got no answer to its commit can go on."""
     fence = await acquired(lab, holder="me")
     taken = await acquire(lab, holder="me")
     assert isinstance(taken, Taken)

@@ -58,8 +58,8 @@ async def test_a_child_whose_key_is_none_fails_its_node_and_not_the_pass(lab: La
 @each_none
 async def test_a_job_from_sql_whose_key_is_none_fails(lab: Lab, who: Any) -> None:
     await lab.publish(WORKFLOW.format(name="keyed", limits=BY_WHO))
-    given = orjson.dumps({"who": who}).decode()
-    ((job,),) = await lab.rows("select cograil.submit('keyed', %(given)s::jsonb)::text", given=given)
+    inputs = orjson.dumps({"who": who}).decode()
+    ((job,),) = await lab.rows("select cograil.submit('keyed', %(inputs)s::jsonb)::text", inputs=inputs)
     async with lab.running():
         ended = await lab.ended(job)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "invalid_input")

@@ -1,4 +1,4 @@
-"""Limits: never more than allowed at a time or in a span of time, whoever dies; and `explain` says so."""
+"""Limits: never more than allowed at a time or in a span of time, also when processes die; and `explain` says so."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ class Crowd:
 
 
 def crowd(lab: Lab) -> Crowd:
-    one = Crowd()
-    lab.registry.register(one.busy, "busy")
-    return one
+    counter = Crowd()
+    lab.registry.register(counter.busy, "busy")
+    return counter
 
 
 async def let_go(lab: Lab) -> Admission:
@@ -261,14 +261,14 @@ async def test_explain_names_the_limit_and_who_has_the_places(lab: Lab) -> None:
 async def test_explain_says_when_a_rate_allows_the_next(lab: Lab) -> None:
     jobs = await lab.submit_many(RATED, [{}] * 4)
     await let_go(lab)
-    found = [blocker for job in jobs for blocker in (await lab.explain(job)).blockers]
-    (rate,) = [blocker for blocker in found if blocker.kind == "rate"]
+    blockers = [blocker for job in jobs for blocker in (await lab.explain(job)).blockers]
+    (rate,) = [blocker for blocker in blockers if blocker.kind == "rate"]
     assert rate.until is not None
     left = (rate.until - datetime.now(UTC)).total_seconds()
     assert left == pytest.approx(1200, abs=60), "three an hour, and three have just begun"
     assert rate.until.isoformat() in rate.message
     await lab.rows("update cograil.buckets set refilled_at = refilled_at - interval '10 min'")
-    found = [blocker for job in jobs for blocker in (await lab.explain(job)).blockers]
-    (rate,) = [blocker for blocker in found if blocker.kind == "rate"]
+    blockers = [blocker for job in jobs for blocker in (await lab.explain(job)).blockers]
+    (rate,) = [blocker for blocker in blockers if blocker.kind == "rate"]
     assert rate.until is not None
     assert (rate.until - datetime.now(UTC)).total_seconds() == pytest.approx(600, abs=60)

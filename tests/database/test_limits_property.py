@@ -135,8 +135,8 @@ class Limits(RuleBasedStateMachine):
         count=st.integers(1, 3),
     )
     def submit(self, text: str, who: str, count: int) -> None:
-        given = [{"who": "x" if text is BOTH else who}] * count
-        self.jobs += self.run(self.lab.submit_many(text.format(name=self.name), given))
+        inputs = [{"who": "x" if text is BOTH else who}] * count
+        self.jobs += self.run(self.lab.submit_many(text.format(name=self.name), inputs))
         self.refresh()
 
     @rule(later=st.booleans(), count=st.integers(1, 2))
@@ -212,7 +212,7 @@ class Limits(RuleBasedStateMachine):
     @rule(which=some)
     def kill_worker(self, which: int) -> None:
         hand, _ = self.claimed[which % len(self.claimed)]
-        self.claimed = [one for one in self.claimed if one[0] is not hand]
+        self.claimed = [claim for claim in self.claimed if claim[0] is not hand]
         self.run(self.lab.bury(hand))
 
     @precondition(lambda self: self.claimed)

@@ -47,10 +47,10 @@ async def test_a_page_of_many_jobs_reads_few_of_them(lab: Lab) -> None:
         async with lab.db.transaction("plan") as tx:
             await tx.connection.execute(MANY)
             await tx.connection.execute("analyze cograil.jobs")
-            read = {str(asked): await _blocks(tx, *asked) for asked in FILTERS}
+            read = {str(filters): await _blocks(tx, *filters) for filters in FILTERS}
             raise Done
     except Done:
-        assert {asked: blocks for asked, blocks in read.items() if blocks >= 120} == {}
+        assert {filters: blocks for filters, blocks in read.items() if blocks >= 120} == {}
 
 
 async def _blocks(
@@ -100,7 +100,7 @@ async def test_a_page_of_the_gateway_and_its_count_read_few_of_many_jobs(lab: La
                 )
             raise Done
     except Done:
-        assert {asked: blocks for asked, blocks in read.items() if blocks >= 120} == {}
+        assert {name: blocks for name, blocks in read.items() if blocks >= 120} == {}
 
 
 async def test_the_gateways_pages_and_counts_are_those_of_all_jobs(lab: Lab) -> None:
@@ -116,7 +116,7 @@ async def test_the_gateways_pages_and_counts_are_those_of_all_jobs(lab: Lab) -> 
     assert await page(limit=4, offset=3) == newest[3:7]
     assert await page(limit=9, statuses=["cancelled"]) == sorted(ids[::2], reverse=True)
     assert await page(limit=2, offset=1, workflow="other") == sorted(ids[5:], reverse=True)[1:3]
-    cancelled = [one for one in sorted(ids[:5], reverse=True) if one in ids[::2]]
+    cancelled = [job_id for job_id in sorted(ids[:5], reverse=True) if job_id in ids[::2]]
     assert await page(limit=9, statuses=["cancelled"], workflow="hello") == cancelled
     assert await page(limit=9, offset=9) == []
     async with lab.db.transaction("test") as tx:
@@ -131,8 +131,8 @@ async def test_the_gateways_pages_and_counts_are_those_of_all_jobs(lab: Lab) -> 
         assert (await gateway_queries.count_jobs(tx, "other")).total() == 0
 
 
-async def _read(tx: Transaction, asked: Statement, **params: Any) -> int:
+async def _read(tx: Transaction, query: Statement, **params: Any) -> int:
     """How many blocks this statement reads."""
-    explained = Statement("plan", f"explain (analyze, buffers, format json) {asked.text}", "")
+    explained = Statement("plan", f"explain (analyze, buffers, format json) {query.text}", "")
     plan: dict[str, Any] = json.loads((await tx.fetch(explained, **params))[0][0])[0]["Plan"]
     return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])

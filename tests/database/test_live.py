@@ -58,11 +58,11 @@ async def test_a_job_is_followed_to_its_end(shop: Api) -> None:
         async with shop.lab.running():
             rest = await stream.rest()
     assert [event["seq"] for event in past] == [1, 2, 3, 4]
-    assert [told.id for told in rest] == ["5", "6", "7", "7"]
-    assert [told.name for told in rest] == ["node_started", "node_completed", "job_completed", "end"]
+    assert [event.id for event in rest] == ["5", "6", "7", "7"]
+    assert [event.name for event in rest] == ["node_started", "node_completed", "job_completed", "end"]
     assert rest[-1].data == {"reason": "job_over"}
     events = (await shop.get(f"/api/v1/jobs/{job_id}/events")).body["events"]
-    assert past + [told.data for told in rest[:-1]] == events
+    assert past + [event.data for event in rest[:-1]] == events
 
 
 async def test_whoever_comes_again_misses_nothing_and_hears_nothing_twice(shop: Api) -> None:
@@ -70,9 +70,9 @@ async def test_whoever_comes_again_misses_nothing_and_hears_nothing_twice(shop: 
         job_id = await shop.submit("hello")
         await shop.lab.ended(job_id)
     async with listening(shop.port, stream_of(job_id), last_event_id="5") as stream:
-        assert [told.id for told in await stream.rest()] == ["6", "7", "7"]
+        assert [event.id for event in await stream.rest()] == ["6", "7", "7"]
     async with listening(shop.port, stream_of(job_id) + "?after=6") as stream:
-        assert [told.id for told in await stream.rest()] == ["7", "7"]
+        assert [event.id for event in await stream.rest()] == ["7", "7"]
     async with listening(shop.port, stream_of(job_id), last_event_id="7") as stream:
         assert stream.status == 204
 
@@ -82,7 +82,7 @@ async def test_only_the_types_asked_for_come(shop: Api) -> None:
         job_id = await shop.submit("hello")
         path = stream_of(job_id) + "?types=job_created,job_completed"
         async with listening(shop.port, path) as stream:
-            names = [told.name for told in await stream.rest()]
+            names = [event.name for event in await stream.rest()]
     assert names == ["job_created", "job_completed", "end"]
 
 
@@ -108,7 +108,7 @@ async def test_a_sign_of_life_moves_the_place_on(shop: Api, monkeypatch: pytest.
         first = await stream.next()
         await shop.submit("hello")
         async with asyncio.timeout(10):
-            while (told := await stream.next()) is not None and told.id == (first and first.id):
+            while (event := await stream.next()) is not None and event.id == (first and first.id):
                 pass
     async with listening(shop.port, FEED, last_event_id=stream.last_id) as again:
         await again.next()
@@ -136,9 +136,9 @@ async def test_however_much_happens_that_nobody_asked_for_signs_of_life_come(
 
     monkeypatch.setattr(shop.context.subscribers, "events_of", events_of)
     monkeypatch.setattr(shop.context.subscribers, "next_of", next_of)
-    asked = path.replace("JOB", stream_of(job_id)) + "?types=job_failed"
-    async with listening(shop.port, asked) as stream, asyncio.timeout(10):
-        signs = [told.id for _ in range(4) if (told := await stream.next()) is not None]
+    stream_path = path.replace("JOB", stream_of(job_id)) + "?types=job_failed"
+    async with listening(shop.port, stream_path) as stream, asyncio.timeout(10):
+        signs = [event.id for _ in range(4) if (event := await stream.next()) is not None]
     assert len(set(signs)) == 4  # each a place further on
 
 
@@ -178,7 +178,7 @@ async def test_nobody_hears_of_another_tenant(shop: Api) -> None:
         answer = await shop.get(FEED, key=globex, headers={"last-event-id": own.last_id})
         assert answer.code == "invalid_cursor"
         shop.context.subscribers.end()
-        assert [told.name for told in await foreign.rest()] == ["end"]
+        assert [event.name for event in await foreign.rest()] == ["end"]
 
 
 async def test_a_revoked_key_hears_no_more(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +188,7 @@ async def test_a_revoked_key_hears_no_more(shop: Api, monkeypatch: pytest.Monkey
     async with listening(shop.port, FEED, key=key) as stream:
         assert stream.status == 200
         await shop.lab.rows("update cograil.keys set revoked_at = now()")
-        assert [told.data for told in await stream.rest()] == [{"reason": "unauthenticated"}]
+        assert [event.data for event in await stream.rest()] == [{"reason": "unauthenticated"}]
 
 
 async def test_a_revoked_key_hears_no_more_however_much_there_is_to_tell(
@@ -221,11 +221,13 @@ async def test_a_revoked_key_hears_no_more_however_much_there_is_to_tell(
         busy.cancel()
         await asyncio.gather(busy, return_exceptions=True)
     # What was told last is where it goes on: nothing was passed over.
-    told = [one.data for one in rest[:-1]]
+    received = [event.data for event in rest[:-1]]
     await shop.post("/api/v1/jobs", {"workflow_id": "hello"}, key=other)
     async with listening(shop.port, FEED, key=other, last_event_id=rest[-1].id) as again:
         following = (await again.take(1))[0]
-    assert (following["job_id"], following["seq"]) not in {(one["job_id"], one["seq"]) for one in told}
+    assert (following["job_id"], following["seq"]) not in {
+        (event["job_id"], event["seq"]) for event in received
+    }
 
 
 async def test_a_reader_that_takes_nothing_is_dropped_and_can_go_on(
@@ -259,9 +261,9 @@ async def test_a_stream_that_breaks_off_says_so_and_can_go_on(
             patch.setattr(shop.context.subscribers, "events_of", fail)
             async with shop.lab.running():
                 rest = await stream.rest()
-    assert [(told.id, told.data) for told in rest] == [("4", {"reason": "unavailable"})]
+    assert [(event.id, event.data) for event in rest] == [("4", {"reason": "unavailable"})]
     async with listening(shop.port, stream_of(job_id), last_event_id="4") as stream, shop.lab.running():
-        assert [told.id for told in await stream.rest()] == ["5", "6", "7", "7"]
+        assert [event.id for event in await stream.rest()] == ["5", "6", "7", "7"]
 
 
 @pytest.mark.parametrize("role", ROLES)

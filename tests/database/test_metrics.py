@@ -26,7 +26,7 @@ async def told(lab: Lab) -> dict[str, float]:
 
 async def test_every_family_is_told_and_no_other(lab: Lab) -> None:
     text, _ = metrics.exposition(await Health(lab.db, {}).samples())
-    families = {one.name: one for one in text_string_to_metric_families(text.decode())}
+    families = {family.name: family for family in text_string_to_metric_families(text.decode())}
     ours = {name for name in families if not name.startswith("process_")}
     expected = {name.removesuffix("_total") for name in metrics.PROCESS_METRICS} | set(
         metrics.DATABASE_METRICS
@@ -34,7 +34,9 @@ async def test_every_family_is_told_and_no_other(lab: Lab) -> None:
     assert ours == expected
     for name, family in (metrics.PROCESS_METRICS | metrics.DATABASE_METRICS).items():
         assert families[name.removesuffix("_total")].type == family.kind
-        labels = {label for one in families[name.removesuffix("_total")].samples for label in one.labels}
+        labels = {
+            label for sample in families[name.removesuffix("_total")].samples for label in sample.labels
+        }
         assert labels <= {*family.labels, "le"}
 
 
@@ -45,16 +47,16 @@ async def test_queues_jobs_and_processes_are_as_the_database_has_them(lab: Lab) 
     hand = await lab.hand()
     for _ in range(3):
         await hand.claim(queues=["gpu"])
-    found = await told(lab)
-    assert found['cograil_queue_depth{queue="default",state="ready"}'] == 3
-    assert found['cograil_queue_depth{queue="gpu",state="running"}'] == 3
-    assert 0 <= found['cograil_oldest_ready_seconds{queue="default"}'] < 60
-    assert 'cograil_oldest_ready_seconds{queue="gpu"}' not in found
-    assert found['cograil_jobs{status="running"}'] == 4
-    assert found['cograil_jobs{status="pending"}'] == 0
-    assert found['cograil_processes{kind="worker"}'] == 1
-    assert found['cograil_processes{kind="orchestrator"}'] == 0
-    assert found["cograil_outbox_lag_seconds"] == 0
+    samples = await told(lab)
+    assert samples['cograil_queue_depth{queue="default",state="ready"}'] == 3
+    assert samples['cograil_queue_depth{queue="gpu",state="running"}'] == 3
+    assert 0 <= samples['cograil_oldest_ready_seconds{queue="default"}'] < 60
+    assert 'cograil_oldest_ready_seconds{queue="gpu"}' not in samples
+    assert samples['cograil_jobs{status="running"}'] == 4
+    assert samples['cograil_jobs{status="pending"}'] == 0
+    assert samples['cograil_processes{kind="worker"}'] == 1
+    assert samples['cograil_processes{kind="orchestrator"}'] == 0
+    assert samples["cograil_outbox_lag_seconds"] == 0
 
 
 async def test_jobs_of_all_tenants_are_counted(lab: Lab) -> None:
@@ -62,8 +64,8 @@ async def test_jobs_of_all_tenants_are_counted(lab: Lab) -> None:
         await publish(tx, read_workflow(SLOW), SLOW, "other")
     await lab.submit(SLOW)
     await lab.rows("select cograil.submit('slow', tenant => 'other')")
-    found = await told(lab)
-    assert (found['cograil_jobs{status="running"}'], found['cograil_jobs{status="pending"}']) == (1, 1)
+    samples = await told(lab)
+    assert (samples['cograil_jobs{status="running"}'], samples['cograil_jobs{status="pending"}']) == (1, 1)
 
 
 async def test_news_and_old_snapshots_have_an_age(lab: Lab) -> None:
@@ -74,9 +76,9 @@ async def test_news_and_old_snapshots_have_an_age(lab: Lab) -> None:
     async with lab.db.transaction("show") as tx:
         await tx.connection.execute("select count(*) from cograil.jobs")
         await tx.connection.execute("select pg_current_xact_id()")
-        found = await told(lab)
-    assert 89 < found["cograil_inbox_oldest_seconds"] < 120
-    assert 0 < found["cograil_db_oldest_xmin_seconds"] < 60
+        samples = await told(lab)
+    assert 89 < samples["cograil_inbox_oldest_seconds"] < 120
+    assert 0 < samples["cograil_db_oldest_xmin_seconds"] < 60
 
 
 async def test_an_event_that_is_due_and_not_sent_is_a_lag(lab: Lab) -> None:
@@ -166,7 +168,7 @@ def test_of_many_queues_the_deepest_have_names_and_the_rest_is_one() -> None:
 
 def test_what_others_may_see_has_nothing_of_jobs() -> None:
     text, _ = metrics.exposition(None)
-    names = {one.name for one in text_string_to_metric_families(text.decode())}
+    names = {family.name for family in text_string_to_metric_families(text.decode())}
     assert {name for name in names if name.startswith("cograil_") and not name.endswith("_created")} == {
         "cograil_build_info",
         "cograil_http_request_seconds",

@@ -47,13 +47,13 @@ async def run(shop: Api, *names: str) -> list[str]:
 
 async def pages(shop: Api, path: str, field: str) -> list[Any]:
     """All pages of a list, one after the other."""
-    found: list[Any] = []
+    entries: list[Any] = []
     cursor = ""
     while True:
         body = (await shop.get(path + cursor)).body
-        found += body[field]
+        entries += body[field]
         if body["next_cursor"] is None:
-            return found
+            return entries
         cursor = f"&cursor={body['next_cursor']}"
 
 
@@ -92,9 +92,9 @@ async def test_a_node_that_a_worker_has_is_shown_as_running(shop: Api) -> None:
     (node,) = (await shop.get("/api/v1/nodes?status=running")).body["nodes"]
     assert (node["job_id"], node["worker"]) == (job, "one")
     (task,) = (await shop.get("/api/v1/tasks?state=running")).body["tasks"]
-    for asked, found in (("", 1), ("&state=running", 1), ("&state=ready", 0)):
-        of_worker = (await shop.get(f"/api/v1/tasks?worker={task['worker']}{asked}")).body["tasks"]
-        assert len(of_worker) == found, asked
+    for state_filter, count in (("", 1), ("&state=running", 1), ("&state=ready", 0)):
+        of_worker = (await shop.get(f"/api/v1/tasks?worker={task['worker']}{state_filter}")).body["tasks"]
+        assert len(of_worker) == count, state_filter
     assert (task["task_id"], task["worker"], task["queue"]) == (f"{item.task_id}.{job}", "one", "default")
     assert task["age_seconds"] >= 0
     await hand.release(item)
@@ -106,11 +106,11 @@ async def test_pages_of_nodes_join_though_each_looks_through_few_jobs(
 ) -> None:
     monkeypatch.setattr(monitoring_queries, "MAX_JOBS_SCANNED", 2)
     jobs = await run(shop, *["hello"] * 5, "failing")
-    found = await pages(shop, f"/api/v1/nodes?limit={limit}", "nodes")
+    nodes = await pages(shop, f"/api/v1/nodes?limit={limit}", "nodes")
     expected = [(job, name) for job in reversed(jobs) for name in ("a", "b")]
-    assert [(node["job_id"], node["node_id"]) for node in found] == expected
-    found = await pages(shop, f"/api/v1/nodes?limit={limit}&status=skipped", "nodes")
-    assert [(node["job_id"], node["node_id"]) for node in found] == [(jobs[-1], "b")]
+    assert [(node["job_id"], node["node_id"]) for node in nodes] == expected
+    nodes = await pages(shop, f"/api/v1/nodes?limit={limit}&status=skipped", "nodes")
+    assert [(node["job_id"], node["node_id"]) for node in nodes] == [(jobs[-1], "b")]
 
 
 async def test_pages_of_tasks_join_though_each_looks_through_few(
@@ -118,11 +118,11 @@ async def test_pages_of_tasks_join_though_each_looks_through_few(
 ) -> None:
     monkeypatch.setattr(monitoring_queries, "MAX_TASKS_SCANNED", 2)
     jobs = [await shop.submit("hello") for _ in range(5)] + [await shop.submit("spread")]
-    found = await pages(shop, "/api/v1/tasks?limit=3", "tasks")
-    assert len(found) == 8
-    assert [task["job_id"] for task in found[3:]] == jobs[4::-1]
-    found = await pages(shop, "/api/v1/tasks?limit=1&handler=echo&queue=default&state=ready", "tasks")
-    assert len(found) == 8
+    tasks = await pages(shop, "/api/v1/tasks?limit=3", "tasks")
+    assert len(tasks) == 8
+    assert [task["job_id"] for task in tasks[3:]] == jobs[4::-1]
+    tasks = await pages(shop, "/api/v1/tasks?limit=1&handler=echo&queue=default&state=ready", "tasks")
+    assert len(tasks) == 8
     assert await pages(shop, "/api/v1/tasks?limit=1&handler=none", "tasks") == []
     assert await pages(shop, "/api/v1/tasks?limit=1&worker=none", "tasks") == []
     assert (await shop.get("/api/v1/tasks?cursor=x")).code == "invalid_cursor"
@@ -213,7 +213,7 @@ async def test_workflows_are_measured(shop: Api) -> None:
     assert hello["avg_duration"] == pytest.approx(hello["p50_duration"], rel=0.01)  # of two the middle
     assert hello["common_failures"] == []
     assert (failing["success_rate"], failing["failed"]) == (0.0, 1)
-    assert [one["count"] for one in failing["common_failures"]] == [1]
+    assert [failure["count"] for failure in failing["common_failures"]] == [1]
     assert "no" in failing["common_failures"][0]["error_message"]
     (only,) = (await shop.get("/api/v1/metrics/workflows?workflow_id=failing&days=1")).body["workflows"]
     assert only == failing
@@ -294,10 +294,16 @@ async def test_common_failures_say_when_there_are_more(shop: Api, monkeypatch: p
     await run_other(shop, "one", "two", "two")
     monkeypatch.setattr(monitoring_queries, "COMMON_FAILURES", 2)
     (other,) = (await shop.get("/api/v1/metrics/workflows")).body["workflows"]
-    assert ([one["count"] for one in other["common_failures"]], other["has_more_failures"]) == ([2, 1], False)
+    assert ([failure["count"] for failure in other["common_failures"]], other["has_more_failures"]) == (
+        [2, 1],
+        False,
+    )
     monkeypatch.setattr(monitoring_queries, "COMMON_FAILURES", 1)
     (other,) = (await shop.get("/api/v1/metrics/workflows")).body["workflows"]
-    assert ([one["count"] for one in other["common_failures"]], other["has_more_failures"]) == ([2], True)
+    assert ([failure["count"] for failure in other["common_failures"]], other["has_more_failures"]) == (
+        [2],
+        True,
+    )
 
 
 async def test_throughput_has_no_gaps(shop: Api) -> None:
@@ -320,8 +326,8 @@ async def test_the_days_before_do_not_count(shop: Api) -> None:
     async with shop.lab.db.transaction("test") as tx:
         tomorrow = datetime.now(UTC) + timedelta(days=1)
         assert await monitoring_queries.workflow_metrics(tx, "default", tomorrow, None) == []
-        found = await monitoring_queries.failure_metrics(tx, "default", tomorrow, None, 10)
-        assert found == {"failures": [], "has_more": False, "truncated": False}
+        metrics = await monitoring_queries.failure_metrics(tx, "default", tomorrow, None, 10)
+        assert metrics == {"failures": [], "has_more": False, "truncated": False}
     assert first_id_at(datetime.fromtimestamp(0, UTC)) == "00000000-0000-0000-0000-000000000000"
 
 
@@ -387,6 +393,6 @@ async def test_the_names_of_the_first_design_are_the_same_functions(shop: Api) -
 async def test_the_audit_log_has_pages(shop: Api) -> None:
     for _ in range(3):
         await shop.submit("hello")
-    found = await pages(shop, "/api/v1/audit?limit=2", "entries")
-    assert [entry["action"] for entry in found] == ["submit"] * 3 + ["publish"] * 3
+    entries = await pages(shop, "/api/v1/audit?limit=2", "entries")
+    assert [entry["action"] for entry in entries] == ["submit"] * 3 + ["publish"] * 3
     assert (await shop.get("/api/v1/audit", key=await shop.make_key("operator"))).status == 403

@@ -59,9 +59,9 @@ async def test_thousands_of_misspelt_inputs(api: Api) -> None:
             "POST", "/api/v1/jobs", {"workflow_id": "many", "input_params": misspelt(9_900)}
         )
     assert answer.status == 422
-    told = answer.body["problems"]
-    assert "did you mean 'parameter_number_" in told[0]["detail"]
-    assert (len(told), told[-1]["detail"]) == (21, "and 9,880 more unknown inputs")
+    problems = answer.body["problems"]
+    assert "did you mean 'parameter_number_" in problems[0]["detail"]
+    assert (len(problems), problems[-1]["detail"]) == (21, "and 9,880 more unknown inputs")
     assert lag.seconds < MAX_LAG_SECONDS
 
 
@@ -93,8 +93,8 @@ nodes:
 """
     job = await lab.submit(source)
     async with watched_loop() as lag, asyncio.timeout(30):
-        given = {"name": "approve", "node_id": "q", "data": {"x": "a" * 60 + "!"}}
-        answer = await api.call("POST", f"/api/v1/jobs/{job}/signals", given)
+        body = {"name": "approve", "node_id": "q", "data": {"x": "a" * 60 + "!"}}
+        answer = await api.call("POST", f"/api/v1/jobs/{job}/signals", body)
     assert (answer.status, answer.code) == (422, "invalid_value")
     assert lag.seconds < MAX_LAG_SECONDS
 

@@ -217,12 +217,12 @@ nodes:
     while items := await hand.claim(500):
         await hand.report_as_worker(*[hand.outcome(item, {}) for item in items])
     settings = quick_settings(lease=CALM, orchestrator={"batch": 50})
-    one = Orchestrator(calm.db, settings, EngineContext(), "late")
-    running = asyncio.create_task(one.run())
+    orchestrator = Orchestrator(calm.db, settings, EngineContext(), "late")
+    running = asyncio.create_task(orchestrator.run())
     try:
         assert await all_ended(calm, jobs, 10) == {"completed": 3}
     finally:
-        one.stop()
+        orchestrator.stop()
         await running
 
 
@@ -230,8 +230,10 @@ nodes:
 
 
 async def test_an_orchestrator_that_was_taken_for_dead_is_alive_again(lab: Lab, eventually: Any) -> None:
-    async with lab.orchestrator() as one:
-        await lab.rows("update cograil.processes set state = 'dead' where id = %(id)s", id=one.process_id)
+    async with lab.orchestrator() as orchestrator:
+        await lab.rows(
+            "update cograil.processes set state = 'dead' where id = %(id)s", id=orchestrator.process_id
+        )
         job = await lab.submit(ONE)
         alive = "select 1 from cograil.processes where kind = 'orchestrator' and state = 'alive'"
         await eventually(lambda: lab.rows(alive))
@@ -275,11 +277,11 @@ async def test_an_orchestrator_ticks_no_faster_for_a_job_that_it_has_set_aside(
         return await real(*args, **options)
 
     monkeypatch.setattr(tasks, "tick_orchestrator", timed)
-    one = Orchestrator(lab.db, lab.settings, EngineContext(), "one")
-    one._quarantine[bad] = asyncio.get_running_loop().time() + 60
-    running = asyncio.create_task(one.run())
+    orchestrator = Orchestrator(lab.db, lab.settings, EngineContext(), "one")
+    orchestrator._quarantine[bad] = asyncio.get_running_loop().time() + 60
+    running = asyncio.create_task(orchestrator.run())
     await eventually(lambda: len(times) >= 8)
-    one.stop()
+    orchestrator.stop()
     await running
     assert times[7] - times[1] > 6 * 0.8 * lab.settings.lease.scan_seconds
     assert (await lab.job(bad))["status"] == "running", "it was not advanced"

@@ -36,11 +36,11 @@ def everybody(server: EmbeddedPostgres) -> list[psutil.Process]:
 
 def send(server: EmbeddedPostgres, *signals: signal.Signals) -> None:
     """To all processes of the server, as if its machine had died or stopped."""
-    found = everybody(server)
+    processes = everybody(server)
     for number in signals:
-        for one in found:
+        for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
-                one.send_signal(number)
+                process.send_signal(number)
 
 
 @pytest.fixture
@@ -104,9 +104,9 @@ async def test_callers_are_told_soon(
         assert (await api.post("/api/v1/workflows", {"source": ONE_ATTEMPT})).status == 201
         send(server, signal.SIGSTOP, blow)
         try:
-            for asked in (_list(api), _submit(api), _list(api)):
+            for request in (_list(api), _submit(api), _list(api)):
                 began = time.monotonic()
-                assert await asked == (503, "database_unavailable", "1")
+                assert await request == (503, "database_unavailable", "1")
                 assert time.monotonic() - began < SOON_SECONDS
         finally:
             send(server, signal.SIGCONT) if blow is signal.SIGSTOP else server.stop()

@@ -89,10 +89,10 @@ async def test_with_keys_one_logs_in_and_the_cookie_is_no_key(browser: Browser, 
     assert (sent.status, sent.headers["location"]) == (303, "/ui/login?next=/ui/jobs%3Fstatus%3Dfailed")
     answer = await browser.login(key, "/ui/jobs?status=failed")
     assert (answer.status, answer.headers["location"]) == (303, "/ui/jobs?status=failed")
-    told = answer.headers["set-cookie"].lower()
-    assert "httponly" in told
-    assert "samesite=lax" in told
-    assert "path=/ui" in told
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=lax" in cookie
+    assert "path=/ui" in cookie
     assert key.split("_", 2)[2] not in answer.headers["set-cookie"]
     page = await browser.get("/ui/jobs")
     assert page.status == 200
@@ -169,8 +169,8 @@ async def test_a_form_needs_its_token_its_origin_a_yes_and_the_role(
     assert (await browser.post(path, yes, sec_fetch_site="cross-site")).status == 403
     assert (await browser.post(path, yes, content_type="text/plain")).status == 415
     assert (await browser.post(f"/ui/jobs/{job_id}/pause", yes)).status == 403  # that takes an operator
-    asked = await browser.post(path, {"token": token})
-    assert (asked.status, b"Cancel this job?" in asked.raw) == (200, True)
+    confirmation = await browser.post(path, {"token": token})
+    assert (confirmation.status, b"Cancel this job?" in confirmation.raw) == (200, True)
     assert (await lab.job(job_id))["status"] == "running"
     done = await browser.post(path, yes | {"reason": "enough", "back": "//evil.example"})
     assert (done.status, done.headers["location"]) == (303, "/ui/")
@@ -242,9 +242,9 @@ async def test_at_its_last_event_the_past_is_the_present_and_before_it_only_grow
         job_id = await lab.submit(STORY)
         await lab.ended(job_id)
     async with lab.db.transaction("test") as tx:
-        found = await find_job(tx, job_id)
-        assert found is not None
-        workflow = await lab.engine_context.definitions.get(tx, found[1])
+        stored = await find_job(tx, job_id)
+        assert stored is not None
+        workflow = await lab.engine_context.definitions.get(tx, stored[1])
         events = await new_events(tx, job_id, 0)
         now = await store.load_job_snapshot(tx, job_id, "default")
         assert now is not None
@@ -260,7 +260,8 @@ async def test_at_its_last_event_the_past_is_the_present_and_before_it_only_grow
     assert past[-1]["nodes"]["spread"]["children"] == {"completed": 3}
     assert {node["status"] for node in past[0]["nodes"].values()} == {"pending"}
     done = [
-        sum(one["counts"].get(status, 0) for status in ("completed", "skipped", "failed")) for one in past
+        sum(moment["counts"].get(status, 0) for status in ("completed", "skipped", "failed"))
+        for moment in past
     ]
     assert done == sorted(done)  # nothing that has ended in this job begins again
 

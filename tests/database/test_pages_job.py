@@ -48,12 +48,14 @@ async def pay(lab: Lab, *, ships: bool) -> str:
 
 def rows_of(page: bytes) -> dict[str, tuple[str, str]]:
     """What the preview says of each node: what becomes of it, and with which key."""
-    found = re.findall(rb'<tr class="way-(\w+)"><td class="word">(\w+)</td>.*?<td>([^\n]*?)</td></tr>', page)
-    told = {}
-    for way, name, cells in found:
+    matches = re.findall(
+        rb'<tr class="way-(\w+)"><td class="word">(\w+)</td>.*?<td>([^\n]*?)</td></tr>', page
+    )
+    rows = {}
+    for way, name, cells in matches:
         last = re.sub(rb"<[^>]*>", b"", cells.split(b"<td>")[-1])
-        told[name.decode()] = (way.decode(), last.decode())
-    return told
+        rows[name.decode()] = (way.decode(), last.decode())
+    return rows
 
 
 async def test_a_failed_job_says_why_and_what_to_do(browser: Browser, lab: Lab) -> None:
@@ -183,8 +185,8 @@ async def test_the_log_page_interleaves_nodes_and_shows_fields(browser: Browser,
     assert places == sorted(places)
     assert "order=7" in page
     assert "order=7" in (await browser.get(f"/ui/jobs/{job_id}/nodes/charge")).raw.decode()
-    found = (await browser.get(f"/ui/jobs/{job_id}/logs?level=error")).raw.decode()
-    assert ("charged" in found, "lost &lt;b&gt;" in found) == (False, True)
+    errors_page = (await browser.get(f"/ui/jobs/{job_id}/logs?level=error")).raw.decode()
+    assert ("charged" in errors_page, "lost &lt;b&gt;" in errors_page) == (False, True)
     text = await browser.get(f"/ui/jobs/{job_id}/logs/download?format=text&node=charge")
     assert text.raw.splitlines()[0] == b"2026-11-18T10:00:00+00:00 charge#1 info charged order=7"
     assert text.headers["content-disposition"] == f'attachment; filename="{job_id}.log"'

@@ -73,8 +73,8 @@ async def given(browser: Browser, path: str) -> Any:
     """What the page says the node was given; None when it says that it was given nothing."""
     page = await browser.get(path)
     assert page.status == 200
-    found = re.search(rb'data-copy="([^"]*)" aria-label="Copy Input"', page.raw)
-    return None if found is None else orjson.loads(found[1].replace(b"&#34;", b'"').replace(b"&#39;", b"'"))
+    match = re.search(rb'data-copy="([^"]*)" aria-label="Copy Input"', page.raw)
+    return None if match is None else orjson.loads(match[1].replace(b"&#34;", b'"').replace(b"&#39;", b"'"))
 
 
 async def twice_begun(lab: Lab) -> str:
@@ -107,7 +107,7 @@ async def test_an_attempt_that_was_given_something_else_is_shown_with_it(browser
     async with lab.db.transaction("test") as tx:
         node = await store.show_node(tx, job_id, "sub", "default")
     assert node is not None
-    assert [one["input"]["inputs"] for one in node["earlier_inputs"]] == [{"n": '"nothing"'}]
+    assert [earlier["input"]["inputs"] for earlier in node["earlier_inputs"]] == [{"n": '"nothing"'}]
 
 
 async def test_a_question_that_is_asked_again_was_another_one_before(browser: Browser, lab: Lab) -> None:
@@ -117,10 +117,10 @@ async def test_a_question_that_is_asked_again_was_another_one_before(browser: Br
     assert (await lab.statuses(job_id))["question"] == "failed"
     before = await given(browser, f"/ui/jobs/{job_id}/nodes/question")
     await lab.retry(job_id, "question")
-    asked, _ = await seqs(lab, job_id, "question", "approval_requested")
+    asked_seq, _ = await seqs(lab, job_id, "question", "approval_requested")
     now = await given(browser, f"/ui/jobs/{job_id}/nodes/question")
     assert now["deadline"] > before["deadline"]
-    assert await given(browser, f"/ui/jobs/{job_id}/nodes/question?at={asked}") == before
+    assert await given(browser, f"/ui/jobs/{job_id}/nodes/question?at={asked_seq}") == before
 
 
 async def test_a_task_keeps_its_input_over_all_attempts_and_so_keeps_one(lab: Lab, browser: Browser) -> None:

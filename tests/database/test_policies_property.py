@@ -120,7 +120,7 @@ class Policies(RuleBasedStateMachine):
         return rec is not None and (not rec.is_expired or self.is_live(rec))
 
     def expected(self, name: str, payload: str) -> tuple[type, bool]:
-        """What is decided, and whether whoever asks gets the turn."""
+        """The decision, and whether the caller gets the turn."""
         rec, kind = self.records.get(name), POLICIES[name].kind
         if rec is None or not self.counts(rec):
             return New, True
@@ -271,7 +271,7 @@ class Policies(RuleBasedStateMachine):
     @rule(tokens=st.integers(1, 4))
     def tokens_flow_in(self, tokens: int) -> None:
         moved = ", ".join(
-            f"{one} = {one} - %(s)s * interval '1 second'" for one in ("refilled_at", "full_at")
+            f"{column} = {column} - %(s)s * interval '1 second'" for column in ("refilled_at", "full_at")
         )
         self.change(f"update cograil.buckets set {moved} where name = %(name)s", s=tokens / RATE)
         if self.bucket is not None:
@@ -292,12 +292,12 @@ class Policies(RuleBasedStateMachine):
 
     @invariant()
     def the_records_are_as_the_model_says(self) -> None:
-        for name, found in self.move(self._find_all).items():
+        for name, record in self.move(self._find_all).items():
             rec = self.records.get(name)
-            assert (found is not None) == self.counts(rec), name
-            if found is not None and rec is not None:
-                said = (found.fence, found.fingerprint, found.job_id, found.answer)
-                assert said == (rec.fence, rec.payload, rec.job, rec.answer), name
+            assert (record is not None) == self.counts(rec), name
+            if record is not None and rec is not None:
+                stored = (record.fence, record.fingerprint, record.job_id, record.answer)
+                assert stored == (rec.fence, rec.payload, rec.job, rec.answer), name
 
     async def _find_all(self, tx: Transaction) -> dict[str, Record | None]:
         return {name: await idempotency.find(tx, self.key(name)) for name in POLICIES}

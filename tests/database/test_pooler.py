@@ -78,14 +78,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def pooled(server: Server) -> Iterator[Pooler]:
     """A pooler before a database with the schema, which the pooler brought there itself."""
-    with pooler(server.database()) as one:
-        asyncio.run(prepare_database(one.url, Settings()))
-        yield one
+    with pooler(server.database()) as bouncer:
+        asyncio.run(prepare_database(bouncer.url, Settings()))
+        yield bouncer
 
 
-def settings_of(one: Pooler, *, is_direct: bool = True, **database: Any) -> Settings:
-    direct = {"direct_url": one.direct_url} if is_direct else {}
-    return quick_settings(database={"url": one.url, **direct, **database})
+def settings_of(bouncer: Pooler, *, is_direct: bool = True, **database: Any) -> Settings:
+    direct = {"direct_url": bouncer.direct_url} if is_direct else {}
+    return quick_settings(database={"url": bouncer.url, **direct, **database})
 
 
 async def submit_as(settings: Settings, number: int) -> list[str]:
@@ -104,13 +104,13 @@ def process(kind: str, settings: Settings) -> Iterator[None]:
         "COGRAIL_DATABASE__DIRECT_URL": database.direct_url or "",
         "COGRAIL_LOG__LEVEL": "warning",
     }
-    one = subprocess.Popen([sys.executable, "-m", "cograil", kind], env=environment)
+    child = subprocess.Popen([sys.executable, "-m", "cograil", kind], env=environment)
     try:
         yield
-        assert one.poll() is None, "it ended"
+        assert child.poll() is None, "it ended"
     finally:
-        one.terminate()
-        one.wait()
+        child.terminate()
+        child.wait()
 
 
 def cli(settings: Settings, *words: str) -> subprocess.CompletedProcess[str]:
@@ -163,8 +163,8 @@ async def test_a_pooler_is_recognised_and_a_server_is_not(pooled: Pooler) -> Non
 
 
 async def test_a_pooler_that_swallows_session_settings_is_recognised(server: Server) -> None:
-    with pooler(server.database(), more="ignore_startup_parameters = options") as one:
-        async with Database(one.url, DatabaseSettings()) as db:
+    with pooler(server.database(), more="ignore_startup_parameters = options") as bouncer:
+        async with Database(bouncer.url, DatabaseSettings()) as db:
             assert db.is_pooled
 
 
@@ -249,11 +249,11 @@ async def test_without_a_direct_url_a_cancel_reaches_the_handler_within_two_seco
 
 
 async def test_migrations_go_past_the_pooler_when_they_can(server: Server) -> None:
-    with pooler(server.database()) as one:
-        settings = settings_of(one)
-        await prepare_database(one.url, settings)
+    with pooler(server.database()) as bouncer:
+        settings = settings_of(bouncer)
+        await prepare_database(bouncer.url, settings)
         for user, steps in ((USER, 0), ("postgres", len(known_migrations()))):
-            sent = server.statements(one.direct_url, user)
+            sent = server.statements(bouncer.direct_url, user)
             assert len([line for line in sent if "insert into cograil.schema_migrations" in line]) == steps
         async with open_client(settings) as db:  # it has the schema
             assert db.is_pooled
@@ -263,7 +263,10 @@ def test_passwords_of_a_direct_url_are_not_shown() -> None:
     from cograil.settings import describe
 
     url = "postgresql://u:secret@h/d"
-    shown = {one.name: one.value for one in describe(Settings(database={"url": url, "direct_url": url}))}
+    shown = {
+        setting.name: setting.value
+        for setting in describe(Settings(database={"url": url, "direct_url": url}))
+    }
     assert "secret" not in shown["database.direct_url"]
     assert "secret" not in repr(Settings(database={"url": url, "direct_url": url}))
 

@@ -1,6 +1,6 @@
 """Lease, slots and idempotency used by several processes at once, in generated orders.
 
-Nobody can say who wins, but whoever did leaves a trace: what is written under a lease is numbered, each
+Nobody can say who wins, but the winner leaves a trace: what is written under a lease is numbered, each
 turn is counted when its transaction committed.
 """
 

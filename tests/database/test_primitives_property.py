@@ -365,16 +365,16 @@ class Primitives(RuleBasedStateMachine):
 
     @invariant()
     def the_lease_is_held_as_the_model_says(self) -> None:
-        found = self.move(leases.find, self.name)
+        lease = self.move(leases.find, self.name)
         held = self.lease if self.is_held(self.lease) else None
-        assert (found and (found.fence, found.job_id)) == (held and (held.fence, held.job))
+        assert (lease and (lease.fence, lease.job_id)) == (held and (held.fence, held.job))
 
     @invariant()
     def the_slots_are_held_as_the_model_says(self) -> None:
-        found = self.move(slots.holders, self.name)
+        holders = self.move(slots.holders, self.name)
         held = {number: (hold.fence, hold.job) for number, hold in self.held_slots().items()}
-        assert {one.number: (one.fence, one.job_id) for one in found} == held
-        assert len(found) <= self.highest_limit
+        assert {holder.number: (holder.fence, holder.job_id) for holder in holders} == held
+        assert len(holders) <= self.highest_limit
 
     def teardown(self) -> None:
         for job in self.live:

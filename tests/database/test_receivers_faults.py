@@ -55,7 +55,7 @@ async def test_a_refusal_of_any_kind_is_recorded_and_tried_again(
         await lab.rows("update cograil.deliveries set not_before = now()")
         async with relaying(lab):
             await eventually(lambda: is_tried(lab, "delivered", 2, 200))
-    assert len({one.body for one in receiver.requests}) == 1
+    assert len({request.body for request in receiver.requests}) == 1
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -79,10 +79,10 @@ async def test_a_name_that_leads_inside_is_blocked_three_times_and_then_dead(
     lab: Lab, eventually: Any, address: str
 ) -> None:
     """F37."""
-    asked = []
+    connected = []
 
     async def resolve(host: str, port: int) -> list[Address]:
-        asked.append((host, port))
+        connected.append((host, port))
         return [ipaddress.ip_address(address)]
 
     async with receiving() as receiver, relaying(lab, PublicOnly(OutboundSettings(), resolve), pace=0.0001):
@@ -95,7 +95,7 @@ async def test_a_name_that_leads_inside_is_blocked_three_times_and_then_dead(
         await eventually(is_dead)
         assert receiver.connections == 0
     state, tries, status, error = await delivery(lab)
-    assert (state, tries, status, len(asked)) == ("dead", 3, None, 3)
+    assert (state, tries, status, len(connected)) == ("dead", 3, None, 3)
     assert error.startswith("blocked (blocked_address)")
 
 
@@ -109,12 +109,12 @@ async def test_receivers_that_never_answer_hold_up_nobody(lab: Lab, eventually: 
             receiver.is_silent = True
             await lab.submit_many(HELLO, [{}] * 10, callback=receiver.callback(events=CREATED))
         await stack.enter_async_context(relaying(lab, timeout_seconds=60))
-        await eventually(lambda: sum(len(one.requests) for one in silent) >= 30)
+        await eventually(lambda: sum(len(receiver.requests) for receiver in silent) >= 30)
         callback, begun = healthy.callback(events=CREATED), time.monotonic()
         await lab.submit_many(HELLO, [{}] * 20, callback=callback, tenant=tenant)
         await eventually(lambda: len(healthy.requests) == 20, timeout=3)
         assert time.monotonic() - begun < 3
-        assert max(one.most_in_hand for one in silent) == 1
+        assert max(receiver.most_in_hand for receiver in silent) == 1
     await lab.rows("delete from cograil.deliveries")
 
 
@@ -136,10 +136,12 @@ async def test_a_callback_that_is_gone_is_told_nothing_more_and_subscribers_hear
         gone.script = script_of(answer(200))
         await lab.submit(HELLO, callback=gone.callback(events=CREATED))
         await eventually(lambda: len(gone.requests) == 2)
-    found = await lab.rows(TO_CALLBACK, job=job_id)
-    assert set(found) <= {("dead", "gone"), ("dead", "the receiver answered 410 Gone")}
-    assert 1 <= len(found) <= 2, "of what it was told before it ended only"
-    told = next(one.event for one in there.requests if one.event["type"] == "cograil.callback.disabled")
+    deliveries = await lab.rows(TO_CALLBACK, job=job_id)
+    assert set(deliveries) <= {("dead", "gone"), ("dead", "the receiver answered 410 Gone")}
+    assert 1 <= len(deliveries) <= 2, "of what it was told before it ended only"
+    disabled = next(
+        request.event for request in there.requests if request.event["type"] == "cograil.callback.disabled"
+    )
     known = {"job_id": job_id} if style == "cloudevents" else {"request_id": "request-7"}
-    assert told["data"] == known | {"reason": "the receiver answered 410 Gone"}
-    assert told["subject"] in known.values()
+    assert disabled["data"] == known | {"reason": "the receiver answered 410 Gone"}
+    assert disabled["subject"] in known.values()

@@ -59,7 +59,7 @@ async def test_a_job_with_a_callback_is_told_signed_and_in_order(lab: Lab, event
         assert request.event["source"] == "/tenants/default/workflows/hello"
     sequences = [request.event["sequence"] for request in receiver.requests]
     assert sequences == sorted(sequences)
-    assert [int(one) for one in sequences] == sorted({int(one) for one in sequences})
+    assert [int(sequence) for sequence in sequences] == sorted({int(sequence) for sequence in sequences})
     last = receiver.requests[-1].event["data"]
     assert (last["job_id"], last["status"], last["error"]) == (job_id, "completed", None)
     assert "Hello, Ada!" in str(last["result"])
@@ -100,7 +100,7 @@ async def test_only_the_events_that_were_asked_for_are_sent(lab: Lab, eventually
             await lab.ended(await lab.submit(text, callback=wanted))
         await eventually(lambda: delivered(lab, 2))
     assert sorted(receiver.types()) == ["cograil.job.completed", "cograil.job.failed"]
-    failed = next(one.event["data"] for one in receiver.requests if "failed" in one.event["type"])
+    failed = next(request.event["data"] for request in receiver.requests if "failed" in request.event["type"])
     assert "it broke" in str(failed["error"])
 
 
@@ -131,8 +131,12 @@ async def test_what_was_not_taken_is_sent_again_with_the_same_id_and_bytes(
         await eventually(lambda: delivered(lab, 3))
     assert receiver.types()[:2] == [ALL[0]] * 2
     assert by_sequence(receiver, job_id) == ALL
-    assert len({(one.event["id"], one.body) for one in receiver.requests}) == 3 == len(receiver.requests) - 1
-    assert all(one.is_signed() for one in receiver.requests)
+    assert (
+        len({(request.event["id"], request.body) for request in receiver.requests})
+        == 3
+        == len(receiver.requests) - 1
+    )
+    assert all(request.is_signed() for request in receiver.requests)
     assert (await states(lab))[0] == ("delivered", 2, 204)
 
 
@@ -146,14 +150,14 @@ async def test_an_event_that_is_taken_at_the_second_try_is_still_the_first(lab: 
 
 @pytest.mark.parametrize("kind", ["endless", "packed without end", "bomb"])
 async def test_an_answer_without_end_is_cut_off_and_no_answer(lab: Lab, eventually: Any, kind: str) -> None:
-    """B137, which says more of it than F38b: whoever answers so has not understood what it was sent."""
+    """B137, which says more of it than F38b: a receiver that answers so has not understood the request."""
     packed = gzip.compress(bytes(10_000_000))
     encoding, length = ("identity", 10**10) if kind == "endless" else ("gzip", 10**10)
     if kind == "bomb":
         length = len(packed)
     head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: {length}\r\n\r\n".encode()
-    said = head + packed if kind == "bomb" else head
-    async with receiving(lambda _: said) as receiver, lab.running(), relaying(lab, pace=0.1):
+    response = head + packed if kind == "bomb" else head
+    async with receiving(lambda _: response) as receiver, lab.running(), relaying(lab, pace=0.1):
         if kind != "bomb":
             receiver.endless = os.urandom(65536) if kind == "endless" else packed
         await lab.ended(await lab.submit(HELLO, callback=receiver.callback(events=["job.completed"])))
@@ -216,7 +220,7 @@ def by_sequence(receiver: Receiver, job_id: str) -> list[str]:
 
     In pauses this short one overtakes another: the number is what tells them apart.
     """
-    heard = [one.event for one in receiver.requests if one.event["data"].get("job_id") == job_id]
+    heard = [request.event for request in receiver.requests if request.event["data"].get("job_id") == job_id]
     numbered = {event["sequence"]: event["type"] for event in heard}
     assert all(len(number) == 10 for number in numbered)
     assert len(numbered) == len({event["id"] for event in heard})
@@ -237,9 +241,9 @@ async def test_a_failing_event_holds_the_later_ones_of_its_job_for_a_while_only(
         await lab.ended(await lab.submit(HELLO, callback=receiver.callback()))
         await eventually(lambda: delivered(lab, 2))
         first = receiver.requests[0].at
-        later = [one.at for one in receiver.requests if one.event["type"] != ALL[0]]
+        later = [request.at for request in receiver.requests if request.event["type"] != ALL[0]]
         assert min(later) - first >= 0.5
-        assert [one for one in receiver.types() if one != ALL[0]] == ALL[1:]
+        assert [event_type for event_type in receiver.types() if event_type != ALL[0]] == ALL[1:]
         assert (await states(lab))[0][0] == "pending"
     await lab.rows("delete from cograil.deliveries where state = 'pending'")
 
@@ -249,7 +253,7 @@ async def test_the_events_of_a_job_go_one_at_a_time(lab: Lab, eventually: Any) -
         receiver.gate.clear()
         await lab.ended(await lab.submit(HELLO, callback=receiver.callback()))
         await eventually(lambda: len(receiver.requests) == 1)
-        await asyncio.sleep(0.1)  # nothing more may come; there is no event for that
+        await asyncio.sleep(0.1)  # nothing more may come; no event tells of that
         assert receiver.types() == ALL[:1]
         receiver.gate.set()
         await eventually(lambda: delivered(lab, 3))
@@ -270,7 +274,11 @@ async def test_what_was_taken_together_waits_behind_one_that_fails(lab: Lab, eve
         job = await lab.submit(HELLO, callback=receiver.callback(events=["job.created", "cograil.counted"]))
         await lab.rows(COUNTED, job=job)
         await eventually(lambda: delivered(lab, 41), timeout=30)
-    taken = [one.event["data"]["n"] for one in receiver.requests if one.event["type"] == "cograil.counted"]
+    taken = [
+        request.event["data"]["n"]
+        for request in receiver.requests
+        if request.event["type"] == "cograil.counted"
+    ]
     assert taken == [*range(1, 21), *range(20, 41)]
     assert receiver.most_in_hand == 1
     tries = await lab.rows("select tries, count(*) from cograil.deliveries group by tries order by tries")
@@ -353,16 +361,16 @@ async def test_a_platform_callback_knows_no_job_id(lab: Lab, eventually: Any) ->
         await lab.submit(BROKEN, callback=own, correlation_id="request-7")
         await eventually(lambda: delivered(lab, 6))
         assert "wrong" not in receiver.requests[-1].body.decode()
-    assert [one.body for one in receiver.requests if job_id in one.body.decode()] == []
-    assert all(job_id not in str(one.headers) for one in receiver.requests)
-    assert {one.event["data"]["request_id"] for one in receiver.requests} == {"request-7"}
+    assert [request.body for request in receiver.requests if job_id in request.body.decode()] == []
+    assert all(job_id not in str(request.headers) for request in receiver.requests)
+    assert {request.event["data"]["request_id"] for request in receiver.requests} == {"request-7"}
 
 
 async def test_big_numbers_and_other_scripts_are_signed_as_they_are_sent(lab: Lab, eventually: Any) -> None:
     text = 'workflow_id: echo\nnodes:\n  say: {handler: echo, params: {it: "{{ inputs.it }}"}}\n'
     async with receiving() as receiver, lab.running(), relaying(lab):
-        given = {"it": [9007199254740993, "\u00fc \u2028 \U0001f600"]}
-        await lab.ended(await lab.submit(text, given, callback=receiver.callback(events=["job.completed"])))
+        inputs = {"it": [9007199254740993, "\u00fc \u2028 \U0001f600"]}
+        await lab.ended(await lab.submit(text, inputs, callback=receiver.callback(events=["job.completed"])))
         await eventually(lambda: delivered(lab, 1))
     (request,) = receiver.requests
     assert b"9007199254740993" in request.body
@@ -372,8 +380,8 @@ async def test_big_numbers_and_other_scripts_are_signed_as_they_are_sent(lab: La
 async def test_a_large_result_is_left_out_and_said_to_be(lab: Lab, eventually: Any) -> None:
     text = 'workflow_id: big\nnodes:\n  say: {handler: echo, params: {it: "{{ inputs.it }}"}}\n'
     async with receiving() as receiver, lab.running(), relaying(lab):
-        given = {"it": "x" * 300_000}
-        await lab.ended(await lab.submit(text, given, callback=receiver.callback(events=["job.completed"])))
+        inputs = {"it": "x" * 300_000}
+        await lab.ended(await lab.submit(text, inputs, callback=receiver.callback(events=["job.completed"])))
         await eventually(lambda: delivered(lab, 1))
     data = receiver.requests[0].event["data"]
     assert (data["result"], data["is_result_left_out"]) == (None, True)
@@ -400,7 +408,7 @@ async def test_a_receiver_that_is_down_is_left_alone_for_a_while(lab: Lab, event
         callback = receiver.callback(events=["job.created"])
         await lab.submit_many(HELLO, [{} for _ in range(20)], callback=callback)
         await eventually(lambda: len(receiver.requests) == FAILURES)
-        await asyncio.sleep(0.3)  # nothing more may come; there is no event for that
+        await asyncio.sleep(0.3)  # nothing more may come; no event tells of that
         assert len(receiver.requests) == FAILURES
     await lab.rows("delete from cograil.deliveries")
 
@@ -424,5 +432,5 @@ async def test_a_cancelled_job_and_the_retry_of_one_are_told(lab: Lab, eventuall
         await eventually(lambda: delivered(lab, 4))
     assert receiver.types(job_id) == ["cograil.job.created", "cograil.job.cancelled"]
     assert receiver.types(again) == receiver.types(job_id)
-    made = next(one.event for one in receiver.requests if one.event["subject"] == again)
+    made = next(request.event for request in receiver.requests if request.event["subject"] == again)
     assert made["data"]["retry_of"] == job_id

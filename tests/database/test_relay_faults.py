@@ -64,7 +64,7 @@ async def test_an_answer_that_was_lost_on_the_way_is_followed_by_the_same_event(
         async with relaying(lab):
             await eventually(lambda: delivered(lab))
     assert receiver.types() == [KINDS[0], *KINDS]
-    assert len({(one.event["id"], one.body) for one in receiver.requests}) == 2
+    assert len({(request.event["id"], request.body) for request in receiver.requests}) == 2
 
 
 async def test_a_claim_whose_answer_was_lost_is_sent_when_it_is_over(lab: Lab, eventually: Any) -> None:

@@ -49,8 +49,8 @@ async def test_when_to_come_again_is_kept_with_the_report(lab: Lab) -> None:
     hand = await lab.hand()
     assert await hand.report(await hand.claim_one(), Failed("busy", "busy", after_seconds=1.25))
     await lab.advance()
-    (told,) = [one for one in await lab.events(job) if one["event_type"] == "node_retry"]
-    assert told["data"]["delay_seconds"] == 1.25
+    (retried,) = [event for event in await lab.events(job) if event["event_type"] == "node_retry"]
+    assert retried["data"]["delay_seconds"] == 1.25
 
 
 async def test_a_failure_sent_twice_counts_once(lab: Lab) -> None:
@@ -154,12 +154,12 @@ async def test_a_report_that_raises_what_nobody_expects_fails_alone_or_counts(
         async with lab.running():
             assert [(await lab.ended(job))["status"] for job in good] == ["completed"] * 5
             ended = await lab.ended(bad)
-    said = {line["event"] for line in logs if line["log_level"] == "error"}
+    messages = {line["event"] for line in logs if line["log_level"] == "error"}
     if where == "save_progress":
-        assert (ended["status"], said) == ("completed", {"progress not written"})
+        assert (ended["status"], messages) == ("completed", {"progress not written"})
         return
     assert (ended["status"], ended["error"]["code"]) == ("failed", "bad_result")
-    assert said == {"result cannot be recorded"}
+    assert messages == {"result cannot be recorded"}
 
 
 async def test_an_attempt_of_which_nothing_can_be_said_is_ended_by_its_time_limit(
@@ -186,8 +186,8 @@ def _break(monkeypatch: pytest.MonkeyPatch, where: str, job: str, *, is_always: 
 
     def breaking(name: str, real: Any) -> Any:
         async def raising(tx: Any, worker: int, *rest: Any) -> Any:
-            for given in rest[-1]:
-                if name == "save_progress" or _is_of(job, given, is_always=is_always):
+            for report in rest[-1]:
+                if name == "save_progress" or _is_of(job, report, is_always=is_always):
                     broken.append(name)
                     raise ValueError("nobody expects this")
             return await real(tx, worker, *rest)
@@ -201,9 +201,9 @@ def _break(monkeypatch: pytest.MonkeyPatch, where: str, job: str, *, is_always: 
     return broken
 
 
-def _is_of(job: str, given: tuple[WorkItem, Any], *, is_always: bool) -> bool:
+def _is_of(job: str, report: tuple[WorkItem, Any], *, is_always: bool) -> bool:
     """Whether this is a result of that job, or anything said of it; of a last task its output."""
-    item, outcome = given
+    item, outcome = report
     return item.job_id == job and (is_always or isinstance(outcome, Completed | bytes))
 
 

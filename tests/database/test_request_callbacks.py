@@ -26,10 +26,10 @@ def lab_settings() -> Settings:
 
 
 async def secret_of(lab: Lab, key: str) -> str:
-    found = split_key(key)
-    assert found is not None
+    parts = split_key(key)
+    assert parts is not None
     async with lab.db.transaction("test") as tx:
-        secret = await secret_of_key(tx, found[0])
+        secret = await secret_of_key(tx, parts[0])
     assert secret is not None
     return secret
 
@@ -42,14 +42,14 @@ async def test_the_callback_of_a_request_is_signed_with_the_secret_of_its_key(
     async with receiving() as receiver, lab.running(), relaying(lab):
 
         async def ask(key: str) -> str:
-            asked = {"workflow_id": "w", "submitted_by": "shop", "request_id": str(uuid4())}
-            answer = await api.post("/api/v1/submit", asked | {"callback_url": receiver.url}, key=key)
+            body = {"workflow_id": "w", "submitted_by": "shop", "request_id": str(uuid4())}
+            answer = await api.post("/api/v1/submit", body | {"callback_url": receiver.url}, key=key)
             assert answer.status == 202, answer.raw
-            return asked["request_id"]
+            return body["request_id"]
 
         unsigned = await ask("")
         keys = [await api.make_key("gateway", name=name) for name in ("shop", "bank")]
-        asked = {await ask(key): key for key in keys}
+        request_keys = {await ask(key): key for key in keys}
         await eventually(lambda: len(receiver.requests) == 9)
     secrets = {key: await secret_of(lab, key) for key in keys}
     assert len(set(secrets.values())) == 2
@@ -58,7 +58,7 @@ async def test_the_callback_of_a_request_is_signed_with_the_secret_of_its_key(
         if event["subject"] == unsigned:
             assert "webhook-signature" not in request.headers
             continue
-        own = asked[event["subject"]]
+        own = request_keys[event["subject"]]
         assert [request.is_signed(secrets[key]) for key in keys] == [key == own for key in keys]
         assert not any(secret in request.body.decode() for secret in secrets.values())
 
@@ -82,17 +82,17 @@ async def test_what_a_handler_tells_says_nothing_of_jobs_to_those_outside(api: A
     await lab.publish(FLOW.replace("echo", "gossiping"))
     request = str(uuid4())
     async with receiving() as receiver, lab.running(), relaying(lab):
-        asked = {"workflow_id": "w", "submitted_by": "shop", "request_id": request}
-        answer = await api.post("/api/v1/submit", asked | {"callback_url": receiver.url})
+        body = {"workflow_id": "w", "submitted_by": "shop", "request_id": request}
+        answer = await api.post("/api/v1/submit", body | {"callback_url": receiver.url})
         await eventually(lambda: len(receiver.requests) == 5)
-    told = {one.event["type"]: one.event for one in receiver.requests if "shop." in one.event["type"]}
-    counted, shipped = told["shop.counted"], told["shop.shipped"]
+    events = {sent.event["type"]: sent.event for sent in receiver.requests if "shop." in sent.event["type"]}
+    counted, shipped = events["shop.counted"], events["shop.shipped"]
     assert (counted["subject"], shipped["subject"]) == (request, "p-7")
     assert counted["data"] == {"text": f"{request} did it", "number": 2**53 + 1}
     assert shipped["data"] == {"parcel": "p-7"}
-    for one in receiver.requests:
-        assert answer.body["job_id"] not in one.body.decode()
-        assert "inner" not in one.body.decode().replace('"result":{"inner":', "")
+    for sent in receiver.requests:
+        assert answer.body["job_id"] not in sent.body.decode()
+        assert "inner" not in sent.body.decode().replace('"result":{"inner":', "")
 
 
 async def test_the_gateway_cannot_read_what_the_secrets_are_made_of(api: Api, dsn: str) -> None:

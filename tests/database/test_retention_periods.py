@@ -34,7 +34,7 @@ async def existing(lab: Lab) -> list[Partition]:
 
 
 async def names(lab: Lab) -> set[str]:
-    return {one.name for one in await existing(lab)}
+    return {partition.name for partition in await existing(lab)}
 
 
 async def drop_all(lab: Lab) -> None:
@@ -43,7 +43,7 @@ async def drop_all(lab: Lab) -> None:
 
 
 async def make_period(lab: Lab, days_ago: float, parents: tuple[str, ...] = PARENTS) -> set[str]:
-    """The partitions of the week that was so many days ago; their names."""
+    """The names of the partitions of the week that was `days` days ago."""
     made = set()
     for parent in parents:
         async with lab.db.transaction("test") as tx:
@@ -62,8 +62,8 @@ async def homes(lab: Lab, job: str, parent: str = "nodes") -> set[str]:
 
 
 async def count(lab: Lab, parent: str) -> int:
-    ((found,),) = await lab.rows(f"select count(*) from cograil.{parent}")
-    return int(found)
+    ((number,),) = await lab.rows(f"select count(*) from cograil.{parent}")
+    return int(number)
 
 
 # -- made ahead -------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ async def test_a_new_database_has_this_week_and_the_next_and_rows_land_in_them(l
     (job,) = await completed(lab)
     ((now,),) = await lab.rows("select now()")
     for parent in PARENTS:
-        this, following = (one for one in await existing(lab) if one.parent == parent)
+        this, following = (partition for partition in await existing(lab) if partition.parent == parent)
         assert this.first < first_id_at(now) < this.until == following.first
         assert await homes(lab, job, parent) == {this.name}
 
@@ -84,7 +84,7 @@ async def test_as_time_goes_on_the_next_ones_are_made_once(lab: Lab) -> None:
     async with lab.db.transaction("test") as tx:
         tx.now += timedelta(days=WEEK)
         missing = await find_missing(tx, WEEK)
-        assert [await make(tx, one) for one in missing] == ["made", "made"]
+        assert [await make(tx, partition) for partition in missing] == ["made", "made"]
         assert await find_missing(tx, WEEK) == []
     assert len(await names(lab)) == len(before) + 2
     assert await create_ahead(lab.db, WEEK) == 0
@@ -104,7 +104,7 @@ async def test_a_period_that_has_rows_in_the_default_one_is_left_there_and_the_n
     assert await create_ahead(lab.db, WEEK) == 2
     assert await homes(lab, job) == {"nodes_default"}
     ((now,),) = await lab.rows("select now()")
-    assert all(one.first > first_id_at(now) for one in await existing(lab))
+    assert all(partition.first > first_id_at(now) for partition in await existing(lab))
     assert await create_ahead(lab.db, WEEK) == 0
 
 
@@ -150,13 +150,13 @@ def test_whatever_the_days_of_a_period_are_set_to_periods_never_overlap(
     now, made = 1_800_000_000_000, list[Partition]()
     for days, passed in changes:
         now += passed * DAY_MILLIS
-        for found in partitions._missing("nodes", made, now, days * DAY_MILLIS):
-            made.append(Partition("nodes", found.suffix, found.first, found.until))
-        assert any(one.first <= first_id(now) < one.until for one in made)
-        assert max(millis_of(one.until) for one in made) > now
+        for partition in partitions._missing("nodes", made, now, days * DAY_MILLIS):
+            made.append(Partition("nodes", partition.suffix, partition.first, partition.until))
+        assert any(partition.first <= first_id(now) < partition.until for partition in made)
+        assert max(millis_of(partition.until) for partition in made) > now
     assert all(a.until <= b.first for a, b in pairwise(made))
-    assert all(one.first < one.until for one in made)
-    assert len({one.name for one in made}) == len(made)
+    assert all(partition.first < partition.until for partition in made)
+    assert len({partition.name for partition in made}) == len(made)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,11 @@ async def test_a_period_without_a_partition_of_each_table_goes_by_rows(lab: Lab)
 async def test_a_period_that_is_not_over_yet_is_waited_for_unless_it_is_too_long(lab: Lab) -> None:
     """Else it would be gone by rows before it can be dropped; at most a period later it goes."""
     made = await make_period(lab, DAYS)
-    (straddling,) = (one for one in await existing(lab) if one.name in made and one.parent == "nodes")
+    (straddling,) = (
+        partition
+        for partition in await existing(lab)
+        if partition.name in made and partition.parent == "nodes"
+    )
     (job,) = await completed(lab)
     days = (await _age(lab, straddling.first)) - 0.001
     (old,) = await make_old(lab, [job], days)
@@ -382,8 +386,8 @@ class TestInAnOrchestrator:
         await make_old(lab, await completed(lab, 2), OLD)
 
         async def is_done() -> bool:
-            found = await names(lab)
-            return len(found) == 4 and not found & old
+            existing_names = await names(lab)
+            return len(existing_names) == 4 and not existing_names & old
 
         async with lab.orchestrator():
             await eventually(is_done)

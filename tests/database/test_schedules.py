@@ -1,4 +1,4 @@
-"""Schedules: each moment leads to one job, whoever looks and however often; and what becomes of others."""
+"""Schedules: each moment leads to one job, however many schedulers look and however often."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def test_what_is_no_calendar_is_told_with_its_place(cron: str) -> None:
 
 def test_the_last_of_many_moments_are_kept() -> None:
     first = datetime(2026, 1, 1, tzinfo=UTC)
-    found = moments_until("* * * * *", "UTC", first, first + timedelta(days=2), 10)
-    assert len(found) == 10
-    assert found[-1] == first + timedelta(days=2)
+    moments = moments_until("* * * * *", "UTC", first, first + timedelta(days=2), 10)
+    assert len(moments) == 10
+    assert moments[-1] == first + timedelta(days=2)
     rare = moments_until("0 0 1 1 *", "UTC", first, datetime(2031, 6, 1, tzinfo=UTC), 10)
     assert [moment.year for moment in rare] == [2026, 2027, 2028, 2029, 2030, 2031]
     assert moments_until("* * * * *", "UTC", first, first, 10) == [first]
@@ -84,15 +84,15 @@ def test_the_last_of_many_moments_are_kept() -> None:
 @pytest.fixture
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
     """The moments that were worked out."""
-    found: list[datetime] = []
+    moments: list[datetime] = []
 
     def noted(cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
         for moment in moments(cron, timezone, after):
-            found.append(moment)
+            moments.append(moment)
             yield moment
 
     monkeypatch.setattr(cron, "moments", noted)
-    return found
+    return moments
 
 
 def test_years_in_which_nobody_looked_are_not_counted_minute_by_minute(looked_at: list[datetime]) -> None:
@@ -127,11 +127,13 @@ async def test_a_moment_leads_to_one_job_that_knows_it(hello: Lab) -> None:
     await hello.rows(PAST.format(0))
     assert await fire(hello) == verbs.Fired(submitted=1)
     assert (await fire(hello)).submitted == 0
-    ((job, given, labels),) = await hello.rows("select id::text, input::text, labels::text from cograil.jobs")
+    ((job, inputs, labels),) = await hello.rows(
+        "select id::text, input::text, labels::text from cograil.jobs"
+    )
     ((due, fired_job),) = await hello.rows("select due_at, job_id::text from cograil.firings")
     assert fired_job == job
     moment = due.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    assert f'"at": "{moment}"' in given
+    assert f'"at": "{moment}"' in inputs
     assert f'"due_at": "{moment}"' in labels
     ((next_at,),) = await hello.rows("select next_at > now() from cograil.schedules")
     assert next_at
@@ -142,7 +144,7 @@ async def test_many_who_look_at_once_fire_once(hello: Lab) -> None:
         await make(hello, name=f"s{number}")
     await hello.rows(PAST.format(0))
     fired = await asyncio.gather(*(fire(hello) for _ in range(6)))
-    assert sum(one.submitted for one in fired) == 20
+    assert sum(firing.submitted for firing in fired) == 20
     assert (await hello.rows("select count(*) from cograil.jobs"))[0][0] == 20
 
 
@@ -170,12 +172,12 @@ async def test_while_the_last_job_is_under_way(hello: Lab) -> None:
     await hello.rows("update cograil.firings set due_at = due_at - interval '1 minute'")
     await hello.rows(PAST.format(0))
     await fire(hello)
-    found = await hello.rows("""
+    firings = await hello.rows("""
         select f.schedule, f.outcome, j.status
         from cograil.firings f left join cograil.jobs j on j.id = f.job_id
         order by f.schedule, f.due_at""")
     by_name: dict[str, list[tuple[str, str | None]]] = {}
-    for name, outcome, status in found:
+    for name, outcome, status in firings:
         by_name.setdefault(name, []).append((outcome, status))
     assert by_name["skips"][-1] == ("overlapped", None)
     assert by_name["allows"][-2:] == [("submitted", "running"), ("submitted", "running")]
@@ -195,10 +197,10 @@ async def test_what_was_missed_is_made_good_as_wished(hello: Lab) -> None:
     await make(hello, Plan("hello", "* * * * *", missed="skip"), name="skip")
     await hello.rows(PAST.format(9))
     await fire(hello)
-    found = await hello.rows(
+    firings = await hello.rows(
         "select schedule, outcome, count(*) from cograil.firings group by 1, 2 order by 1, 2"
     )
-    counted = {(name, outcome): count for name, outcome, count in found}
+    counted = {(name, outcome): count for name, outcome, count in firings}
     assert counted[("all", "submitted")] == 10
     assert counted[("once", "submitted")] == 1
     assert counted[("skip", "missed")] >= 8
@@ -245,10 +247,10 @@ async def test_backfill_makes_good_what_led_to_no_job_and_nothing_twice(hello: L
     await make(hello, Plan("hello", "0 0 * * *"))
     first, until = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 10, tzinfo=UTC)
     async with hello.db.transaction("schedule") as tx:
-        asked = await verbs.backfill(
+        backfilled = await verbs.backfill(
             tx, hello.engine_context, "default", "tick", first, until, is_preview=True
         )
-    assert (asked["submitted"], len(asked["moments"])) == (10, 10)
+    assert (backfilled["submitted"], len(backfilled["moments"])) == (10, 10)
     assert await hello.rows("select 1 from cograil.jobs") == []
     async with hello.db.transaction("schedule") as tx:
         half = datetime(2026, 1, 5, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Named slots: at most so many holders at once, counted from leased rows."""
+"""Named slots: at most `limit` holders at once, counted from leased rows."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_so_many_are_given_out_and_the_next_learns_who_has_them(lab: Lab) 
     ]
     full = await take(lab, 3, "c")
     assert isinstance(full, Full)
-    assert [(one.number, one.holder, one.job_id) for one in full.holders] == [
+    assert [(slot.number, slot.holder, slot.job_id) for slot in full.holders] == [
         (1, "a", None),
         (2, "a", None),
         (3, "b", job),
@@ -133,7 +133,7 @@ async def test_a_slot_is_given_to_the_job_that_was_submitted_for_it(lab: Lab) ->
     slot, job = await taken(lab, 1), await lab.submit(ONE)
     assert await give(lab, slot, job)
     ((_, _, _, job_id, lease_until),) = [
-        (one.number, one.fence, one.holder, one.job_id, one.lease_until) for one in await holders(lab)
+        (slot.number, slot.fence, slot.holder, slot.job_id, slot.lease_until) for slot in await holders(lab)
     ]
     assert (job_id, lease_until) == (job, None)
     await lab.cancel(job)
@@ -162,12 +162,12 @@ async def test_names_and_tenants_have_slots_of_their_own(lab: Lab) -> None:
 
 async def test_of_ten_at_once_as_many_as_the_limit_get_one(lab: Lab) -> None:
     got = await asyncio.gather(*(take(lab, 3, str(number)) for number in range(10)))
-    assert sorted(one.number for one in got if isinstance(one, Slot)) == [1, 2, 3]
+    assert sorted(slot.number for slot in got if isinstance(slot, Slot)) == [1, 2, 3]
     for slot in got:
         if isinstance(slot, Slot):
             await expire(lab, slot)
     again = await asyncio.gather(*(take(lab, 3, str(number)) for number in range(10)))
-    assert sorted(one.fence for one in again if isinstance(one, Slot)) == [2, 2, 2]
+    assert sorted(slot.fence for slot in again if isinstance(slot, Slot)) == [2, 2, 2]
 
 
 async def test_who_waited_knows_the_job_that_was_submitted_meanwhile(lab: Lab, eventually: Any) -> None:
@@ -182,7 +182,7 @@ async def test_who_waited_knows_the_job_that_was_submitted_meanwhile(lab: Lab, e
         assert await slots.give(tx, "n", got, job)
     full = await waiting
     assert isinstance(full, Full)
-    assert [one.job_id for one in full.holders] == [job]
+    assert [holder.job_id for holder in full.holders] == [job]
 
 
 async def test_a_slot_is_given_under_the_lock_of_its_name(lab: Lab, eventually: Any) -> None:
@@ -222,7 +222,7 @@ async def test_slots_taken_in_the_order_of_their_names_do_not_deadlock(lab: Lab)
     async def take_all(holder: str) -> int:
         async with lab.db.transaction("slots") as tx:
             got = [await slots.take(tx, name, 2, holder, 60) for name in "abcdef"]
-            return sum(isinstance(one, Slot) for one in got)
+            return sum(isinstance(slot, Slot) for slot in got)
 
     assert sorted(await asyncio.gather(*(take_all(str(n)) for n in range(8)))) == [0] * 6 + [6, 6]
 

@@ -70,8 +70,8 @@ async def test_jobs_complete_beside_an_old_snapshot_and_the_doctor_names_who_hol
             for job_id in jobs:
                 assert (await lab.ended(job_id))["status"] == "completed"
         text = statement("doctor_idle_transactions").text
-        found = await lab.rows(text, grace=0)
-        assert any(str(lunch.info.backend_pid) in str(row) for row in found)
+        lines = await lab.rows(text, grace=0)
+        assert any(str(lunch.info.backend_pid) in str(row) for row in lines)
         assert await (await lunch.execute("select count(*) from cograil.jobs")).fetchone() == seen
 
 

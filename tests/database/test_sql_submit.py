@@ -145,9 +145,9 @@ async def test_the_client_does_all_of_it_or_says_what_it_cannot_do(lab: Lab, dsn
     odd: list[dict[str, Any]] = [{"bogus": 1}, {"wait": 5}, {"bogus": 1, "wait": 5}]
     connect = psycopg.AsyncConnection.connect
     async with AsyncClient("http://127.0.0.1:9") as cograil, await connect(dsn, autocommit=True) as mine:
-        for one in odd:
+        for options in odd:
             with pytest.raises(TypeError, match=r"submit takes no (bogus|wait)"):
-                await cograil.submit("hello", connection=mine, **one)
+                await cograil.submit("hello", connection=mine, **options)
         with pytest.raises(TypeError, match="takes no tenant"):
             await cograil.submit("hello", tenant="acme")
         await cograil.submit("hello", {"name": "x"}, connection=mine, idempotency_key="k", **facts)

@@ -189,8 +189,8 @@ async def error_of(lab: Lab, job_id: str) -> dict[str, Any]:
     query = "select status, error::text from cograil.jobs where id = %(id)s"
     ((status, error),) = await lab.rows(query, id=job_id)
     assert status == "failed"
-    found: dict[str, Any] = loads(error)
-    return found
+    content: dict[str, Any] = loads(error)
+    return content
 
 
 async def test_a_job_that_cannot_be_read_does_not_hold_up_the_others(lab: Lab, eventually: Any) -> None:
@@ -260,10 +260,10 @@ async def test_a_relay_sets_aside_what_it_cannot_tell_and_tells_the_rest(lab: La
             await eventually(lambda: len(receiver.requests) == 3 * len(ids) + 3)
     async with lab.db.transaction("test") as tx:
         dead = await outbox.list_deliveries(tx, "default", state="dead")
-    assert {one["destination"] for one in dead} == {"callback"}
+    assert {delivery["destination"] for delivery in dead} == {"callback"}
     for job_id, (odd, reason) in zip(ids, POISON, strict=False):
-        said = [one["last_error"] for one in dead if one["job_id"] == job_id]
-        assert [reason in error for error in said] == [True] * 3, (odd, said)
+        errors = [delivery["last_error"] for delivery in dead if delivery["job_id"] == job_id]
+        assert [reason in error for error in errors] == [True] * 3, (odd, errors)
     assert len(dead) == 3 * len(POISON)
 
 
@@ -280,7 +280,7 @@ async def test_a_row_of_the_outbox_that_cannot_even_be_read_is_set_aside(lab: La
     assert {request.event["subject"] for request in receiver.requests} == {fine}
     async with lab.db.transaction("test") as tx:
         dead = await outbox.list_deliveries(tx, "default", state="dead")
-        assert [(one["job_id"], one["type"]) for one in reversed(dead)] == [
+        assert [(delivery["job_id"], delivery["type"]) for delivery in reversed(dead)] == [
             (poisoned, f"cograil.job.{what}") for what in ("created", "started", "completed")
         ]
         assert "timestamp too large" in dead[0]["last_error"]

@@ -25,48 +25,48 @@ from cograil.model.states import (
 )
 from cograil.store.statements import Statement, all_statements, statement
 
-STATEMENTS = sorted(all_statements(), key=lambda one: one.name)
+STATEMENTS = sorted(all_statements(), key=lambda entry: entry.name)
 MOVES = {"job": JOB_MOVES, "node": NODE_MOVES, "task": TASK_MOVES}
 HEADER = re.compile(r"\b(job|node|task) ([a-z|]+) -> (\w+)")
 PROCESS_STATES = {"alive", "draining", "dead", "stopped"}
 DELIVERY_STATES = {"pending", "delivered", "dead"}
 
-each_statement = pytest.mark.parametrize("one", STATEMENTS, ids=lambda one: one.name)
+each_statement = pytest.mark.parametrize("sql_statement", STATEMENTS, ids=lambda entry: entry.name)
 
 
 # -- words ------------------------------------------------------------------------------------------------
 
 
-def moves_of(one: Statement) -> list[tuple[str, frozenset[str], str]]:
+def moves_of(sql_statement: Statement) -> list[tuple[str, frozenset[str], str]]:
     """What the header says: (noun, from, to)."""
-    header = re.search(r"^-- moves: (.*)$", one.source, re.MULTILINE)
-    found = HEADER.findall(header[1]) if header else []
-    return [(noun, frozenset(sources.split("|")), target) for noun, sources, target in found]
+    header = re.search(r"^-- moves: (.*)$", sql_statement.source, re.MULTILINE)
+    moves = HEADER.findall(header[1]) if header else []
+    return [(noun, frozenset(sources.split("|")), target) for noun, sources, target in moves]
 
 
 @each_statement
-def test_each_says_its_name_and_why(one: Statement) -> None:
-    assert one.source.startswith(f"-- name: {one.name}\n")
-    assert "--" not in one.text
-    assert all(len(part.splitlines()) <= 76 for part in one.source.split("-- part: "))
+def test_each_says_its_name_and_why(sql_statement: Statement) -> None:
+    assert sql_statement.source.startswith(f"-- name: {sql_statement.name}\n")
+    assert "--" not in sql_statement.text
+    assert all(len(part.splitlines()) <= 76 for part in sql_statement.source.split("-- part: "))
 
 
 @each_statement
-def test_each_is_used(one: Statement) -> None:
+def test_each_is_used(sql_statement: Statement) -> None:
     package = Path(cograil.__file__).parent
-    assert any(f'"{one.name}"' in file.read_text() for file in package.rglob("*.py"))
+    assert any(f'"{sql_statement.name}"' in file.read_text() for file in package.rglob("*.py"))
 
 
 @each_statement
-def test_the_moves_it_says_are_in_the_list(one: Statement) -> None:
-    for noun, sources, target in moves_of(one):
+def test_the_moves_it_says_are_in_the_list(sql_statement: Statement) -> None:
+    for noun, sources, target in moves_of(sql_statement):
         assert any(sources <= all_sources and target == to for all_sources, to in MOVES[noun].values())
 
 
 @each_statement
-def test_the_moves_it_makes_are_those_it_says(one: Statement) -> None:
-    said = {(noun, target) for noun, _, target in moves_of(one)}
-    assert said == set(made_by(one.text))
+def test_the_moves_it_makes_are_those_it_says(sql_statement: Statement) -> None:
+    declared = {(noun, target) for noun, _, target in moves_of(sql_statement)}
+    assert declared == set(made_by(sql_statement.text))
 
 
 def made_by(text: str) -> Iterator[tuple[str, str]]:
@@ -79,12 +79,12 @@ def made_by(text: str) -> Iterator[tuple[str, str]]:
 
 
 @each_statement
-def test_the_guard_of_a_move_names_the_states_it_leaves(one: Statement) -> None:
+def test_the_guard_of_a_move_names_the_states_it_leaves(sql_statement: Statement) -> None:
     """Unless it leaves all there are."""
-    for noun, sources, _ in moves_of(one):
+    for noun, sources, _ in moves_of(sql_statement):
         if noun == "task" and sources == set(TASK_STATES):
             continue
-        assert sources <= set(literals(one.text))
+        assert sources <= set(literals(sql_statement.text))
 
 
 def literals(text: str) -> Iterator[str]:
@@ -99,27 +99,27 @@ NO_EVENTS = {"job_id", "node_id", "task_id", "node_count"}
 
 
 @each_statement
-def test_it_knows_only_states_and_events_that_exist(one: Statement) -> None:
+def test_it_knows_only_states_and_events_that_exist(sql_statement: Statement) -> None:
     known = {*JOB_STATES, *NODE_STATES, *TASK_STATES, *PROCESS_STATES, *DELIVERY_STATES}
-    assert set(literals(one.text)) <= known
-    events = set(re.findall(r"'((?:job|node|task)_[a-z]+)'", one.text)) - NO_EVENTS
+    assert set(literals(sql_statement.text)) <= known
+    events = set(re.findall(r"'((?:job|node|task)_[a-z]+)'", sql_statement.text)) - NO_EVENTS
     assert events <= set(EVENT_TYPES)
 
 
 @each_statement
-def test_rows_are_locked_where_no_plan_can_lock_them_again(one: Statement) -> None:
+def test_rows_are_locked_where_no_plan_can_lock_them_again(sql_statement: Statement) -> None:
     """In a plain IN or a joined sub-select the limit holds per run, and a nested loop runs it per row."""
-    assert not any("for update" in inner for inner in plain_sub_selects(one.text))
+    assert not any("for update" in inner for inner in plain_sub_selects(sql_statement.text))
 
 
 def plain_sub_selects(text: str) -> Iterator[str]:
     """What stands in `in (select ...)` and `from (select ...)`, up to the bracket that closes it."""
-    for found in re.finditer(r"\b(?:in|from) \( ?(?=select\b)", text):
-        depth, end = 1, found.end()
+    for match in re.finditer(r"\b(?:in|from) \( ?(?=select\b)", text):
+        depth, end = 1, match.end()
         while depth:
             depth += {"(": 1, ")": -1}.get(text[end], 0)
             end += 1
-        yield text[found.end() : end]
+        yield text[match.end() : end]
 
 
 def test_a_claim_in_the_broken_form_would_be_seen() -> None:
@@ -149,8 +149,8 @@ WAITING = 500  # under a limit
 
 def columns_of(name: str) -> dict[str, tuple[str, Any]]:
     """The parameters of a statement that takes rows as columns, with no rows."""
-    found = re.findall(r"%\((\w+)\)s::([a-z ]+\[\])", statement(name).text)
-    return {param: (kind, "{}") for param, kind in found}
+    arrays = re.findall(r"%\((\w+)\)s::([a-z ]+\[\])", statement(name).text)
+    return {param: (kind, "{}") for param, kind in arrays}
 
 
 def one_limit(name: str) -> dict[str, tuple[str, Any]]:
@@ -272,15 +272,15 @@ def _prepare(name: str, params: dict[str, tuple[str, Any]]) -> str:
     return f"prepare {name} ({', '.join(kind for kind, _ in params.values())}) as {text}".replace("%%", "%")
 
 
-def _execute(name: str, explain: str = "", **given: Any) -> tuple[bytes, list[Any]]:
-    values = [given.get(param, value) for param, (_, value) in HOT[name].items()]
+def _execute(name: str, explain: str = "", **arguments: Any) -> tuple[bytes, list[Any]]:
+    values = [arguments.get(param, value) for param, (_, value) in HOT[name].items()]
     casts = ", ".join(f"%s::{kind}" for kind, _ in HOT[name].values())
     return f"{explain} execute {name} ({casts})".encode(), values
 
 
-async def plan_of(conn: psycopg.AsyncConnection[Any], name: str, **given: Any) -> list[dict[str, Any]]:
+async def plan_of(conn: psycopg.AsyncConnection[Any], name: str, **arguments: Any) -> list[dict[str, Any]]:
     """The parts of the plan with which the statement ran."""
-    query, values = _execute(name, "explain (analyze, format json, timing off)", **given)
+    query, values = _execute(name, "explain (analyze, format json, timing off)", **arguments)
     row = await (await conn.execute(query, values)).fetchone()
     document = row[0] if isinstance(row[0], list) else orjson.loads(row[0])
     return list(_parts(document[0]["Plan"]))
@@ -300,8 +300,8 @@ async def some_jobs(conn: psycopg.AsyncConnection[Any], count: int = 200) -> lis
 def outcomes_of(tasks: list[tuple[Any, ...]]) -> dict[str, Any]:
     """Rows that begin with id, fence, job, node and attempt, reported as completed."""
     columns = zip(("id", "fence", "job_id", "node_id", "attempt"), zip(*tasks, strict=True), strict=False)
-    given: dict[str, Any] = {f"report_{name}": list(values) for name, values in columns}
-    return given | {"report_output": ["{}"] * len(tasks), "report_error": [None] * len(tasks)}
+    arguments: dict[str, Any] = {f"report_{name}": list(values) for name, values in columns}
+    return arguments | {"report_output": ["{}"] * len(tasks), "report_error": [None] * len(tasks)}
 
 
 def ends_of(tasks: list[tuple[Any, ...]]) -> dict[str, Any]:
@@ -326,11 +326,11 @@ async def test_a_plan_made_on_empty_tables_reads_by_index_and_locks_once(
     planned: psycopg.AsyncConnection[Any], name: str
 ) -> None:
     jobs = await some_jobs(planned)
-    given: dict[str, Any] = {"ids": jobs} if "ids" in HOT[name] else {}
+    arguments: dict[str, Any] = {"ids": jobs} if "ids" in HOT[name] else {}
     if name in ("report_tasks", "end_jobs"):
         await planned.execute(*_execute("claim_tasks"))
-        given = REPORTED[name](await running(planned))
-    parts = await plan_of(planned, name, **given)
+        arguments = REPORTED[name](await running(planned))
+    parts = await plan_of(planned, name, **arguments)
     scanned = {part["Relation Name"] for part in parts if part["Node Type"] == "Seq Scan"}
     assert scanned & LARGE == set()
     locks = [part["Actual Loops"] for part in parts if part["Node Type"] == "LockRows"]

@@ -1,4 +1,4 @@
-"""`ctx.step`: done once, kept across attempts, refused from whoever lost the attempt."""
+"""`ctx.step`: done once, kept across attempts, refused to a worker that lost the attempt."""
 
 from __future__ import annotations
 

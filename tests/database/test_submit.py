@@ -66,12 +66,12 @@ async def test_a_thousand_jobs_are_made_at_once_in_the_order_given(lab: Lab) -> 
     jobs = await lab.submit_many(ANY, [{"x": number} for number in range(1000)])
     assert len(set(jobs)) == 1000
     assert await _counts(lab) == (1000, 1000, 1000, 4000)
-    found = dict(await lab.rows("select id::text, (input ->> 'x')::int from cograil.jobs"))
-    assert [found[job] for job in jobs] == list(range(1000))
+    numbers = dict(await lab.rows("select id::text, (input ->> 'x')::int from cograil.jobs"))
+    assert [numbers[job] for job in jobs] == list(range(1000))
 
 
 @pytest.mark.parametrize(
-    ("given", "code"),
+    ("inputs", "code"),
     [
         ({}, "missing_input"),
         ({"name": 5}, "invalid_type"),
@@ -79,9 +79,9 @@ async def test_a_thousand_jobs_are_made_at_once_in_the_order_given(lab: Lab) -> 
         ({"name": "Ada", "times": "many"}, "invalid_type"),
     ],
 )
-async def test_of_jobs_with_one_bad_input_none_is_made(lab: Lab, given: dict[str, Any], code: str) -> None:
+async def test_of_jobs_with_one_bad_input_none_is_made(lab: Lab, inputs: dict[str, Any], code: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        await lab.submit_many(HELLO, [{"name": "fine"}, given, {"name": "fine too"}])
+        await lab.submit_many(HELLO, [{"name": "fine"}, inputs, {"name": "fine too"}])
     assert [problem.code for problem in caught.value.problems] == [code]
     assert await _counts(lab) == (0, 0, 0, 0)
 
@@ -205,5 +205,5 @@ async def test_a_part_that_starts_where_queues_must_be_named_and_are_not_is_not_
     lab: Lab, names: tuple[str, ...], status: str | None
 ) -> None:
     settings = Settings(queues=QueueSettings(strict=True, names=names))
-    found = (await Health(lab.db, {}, queue_checks(settings)).checks()).get("queues")
-    assert found is None if status is None else (found or "").startswith(status)
+    problem = (await Health(lab.db, {}, queue_checks(settings)).checks()).get("queues")
+    assert problem is None if status is None else (problem or "").startswith(status)

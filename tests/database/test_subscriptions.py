@@ -51,12 +51,12 @@ async def test_a_subscriber_hears_what_it_asked_for_signed_with_its_secret(lab: 
             await lab.ended(await lab.submit(text))
         await eventually(lambda: (len(all_of_it.requests), len(some.requests)) == (6, 1))
         await eventually(lambda: counted(lab, "delivered"))
-    assert all(one.is_signed(made["secret"]) for one in all_of_it.requests)
+    assert all(request.is_signed(made["secret"]) for request in all_of_it.requests)
     (only,) = some.requests
     assert (only.event["type"], only.event["data"]["workflow_id"]) == (COMPLETED, "other")
     shown = await subscriptions(lab)
-    assert [one["types"] for one in shown] == [[], [COMPLETED]]
-    assert all("secret" not in one for one in shown)
+    assert [subscription["types"] for subscription in shown] == [[], [COMPLETED]]
+    assert all("secret" not in subscription for subscription in shown)
 
 
 async def test_a_tenant_hears_nothing_of_another(lab: Lab, eventually: Any) -> None:
@@ -87,8 +87,8 @@ async def test_a_subscriber_that_is_gone_is_disabled_and_the_others_are_told(
         assert len(gone.requests) == 1
         disabled = (await subscriptions(lab))[0]
         assert disabled["disabled_reason"] == "the receiver answered 410 Gone"
-        told = next(one.event for one in there.requests if "disabled" in one.event["type"])
-        assert told["data"]["subscription_id"] == told["subject"] == made["subscription_id"]
+        notice = next(request.event for request in there.requests if "disabled" in request.event["type"])
+        assert notice["data"]["subscription_id"] == notice["subject"] == made["subscription_id"]
         await lab.ended(await lab.submit(HELLO))
         await eventually(lambda: len(there.requests) == 7)
         assert len(gone.requests) == 1
@@ -140,15 +140,15 @@ async def test_both_secrets_sign_while_one_is_replaced_and_then_the_new_one_alon
         made = await subscribe(lab, receiver)
         first = made["secret"]
         second = await rotate(lab, made)
-        told = await tell_once(lab, receiver, eventually)
-        assert [told.signature_of(second), told.signature_of(first)] == told.signatures
-        assert told.is_signed(second)  # X-Signature-256 too
+        event = await tell_once(lab, receiver, eventually)
+        assert [event.signature_of(second), event.signature_of(first)] == event.signatures
+        assert event.is_signed(second)  # X-Signature-256 too
         third = await rotate(lab, made)
-        told = await tell_once(lab, receiver, eventually)
-        assert [told.signature_of(one) for one in (third, second, first)] == told.signatures
+        event = await tell_once(lab, receiver, eventually)
+        assert [event.signature_of(secret) for secret in (third, second, first)] == event.signatures
         await lab.rows(A_DAY_LATER)
-        told = await tell_once(lab, receiver, eventually)
-        assert [told.signature_of(third)] == told.signatures
+        event = await tell_once(lab, receiver, eventually)
+        assert [event.signature_of(third)] == event.signatures
         assert await lab.rows("select jsonb_array_length(old_secrets) from cograil.subscriptions") == [(2,)]
         await rotate(lab, made, overlap_hours=0)
         assert await lab.rows("select jsonb_array_length(old_secrets) from cograil.subscriptions") == [(0,)]

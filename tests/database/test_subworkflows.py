@@ -139,20 +139,20 @@ async def test_when_no_attempt_is_left_the_node_fails_with_the_childs_error(lab:
     hand = await lab.hand()
     await end(lab, hand, Failed("oops", "no", retryable=False))
     await end(lab, hand, Failed("oops", "no", retryable=False))
-    found = await lab.job(job)
+    ended = await lab.job(job)
     _, last = await children_of(lab, job)
-    assert (found["status"], found["error"]["code"]) == ("failed", "child_failed")
-    assert found["error"]["details"]["job_id"] == last
-    assert found["error"]["details"]["error"]["code"] == "oops"
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "child_failed")
+    assert ended["error"]["details"]["job_id"] == last
+    assert ended["error"]["details"]["error"]["code"] == "oops"
 
 
 async def test_a_child_that_somebody_cancelled_is_not_tried_again(lab: Lab) -> None:
     job, child = await begin(lab)
     await lab.cancel(child, reason="not this one")
     await lab.advance()
-    found = await lab.job(job)
-    assert (found["status"], found["error"]["code"]) == ("failed", "child_cancelled")
-    assert "not this one" in found["error"]["message"]
+    ended = await lab.job(job)
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "child_cancelled")
+    assert "not this one" in ended["error"]["message"]
     assert await children_of(lab, job) == [child]
 
 
@@ -305,9 +305,9 @@ async def test_old_news_of_a_child_change_nothing(lab: Lab) -> None:
 async def test_the_doctor_sees_families_that_lost_touch(lab: Lab) -> None:
     async def codes_after(query: str, undo: str) -> list[str]:
         await lab.rows(query)
-        found = [finding.code for finding in await lab.findings()]
+        codes = [finding.code for finding in await lab.findings()]
         await lab.rows(undo)
-        return found
+        return codes
 
     job, child = await begin(lab)
     unlink = "update cograil.jobs set parent_node = 'x' where parent_job is not null"
@@ -339,7 +339,7 @@ async def test_a_crash_between_any_two_statements_leaves_all_or_nothing(
     assert (await lab.job(first))["status"] == "failed"
     await _despite_crashes(lab, monkeypatch, lambda: lab.cancel(job))
     await _despite_crashes(lab, monkeypatch, lab.advance)
-    assert [(await lab.job(one))["status"] for one in (job, second)] == ["cancelled", "cancelled"]
+    assert [(await lab.job(job_id))["status"] for job_id in (job, second)] == ["cancelled", "cancelled"]
 
 
 class Crash(Exception):

@@ -1,4 +1,4 @@
-"""What workers take: of some handlers only so many at a time, and first what goes on without them."""
+"""What workers claim: of some handlers a limited number at a time, and first the jobs that have begun."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_what_goes_on_without_a_worker_is_taken_up_before_what_has_not_beg
     assert [(await next_hand.claim_one()).job_id for _ in range(3)] == [first, urgent, second]
     for state in (None, "running"):
         async with lab.db.single("test") as tx:
-            found, _ = await monitoring_queries.live_tasks(
+            tasks, _ = await monitoring_queries.live_tasks(
                 tx, "default", state=state, queue=None, handler=None, worker=None, before=None, limit=9
             )
-        assert {one["job_id"]: one["priority"] for one in found} == {first: 0, urgent: 10, second: 0}
+        assert {task["job_id"]: task["priority"] for task in tasks} == {first: 0, urgent: 10, second: 0}

@@ -1,4 +1,4 @@
-"""`ctx.tell`: an event and its checkpoint commit together, once, and not for whoever lost the attempt."""
+"""`ctx.tell`: an event and its checkpoint commit together, once, and not for a worker that lost the attempt."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def event(number: int, *, mark: str | None = None, checkpoint: bytes | None = No
     return Event(mark or new_id(), DONE, "it", b'{"number":%d}' % number, checkpoint or b"%d" % number)
 
 
-async def tell(hand: Hand, item: WorkItem, told: Event) -> bool:
+async def tell(hand: Hand, item: WorkItem, event: Event) -> bool:
     async with hand.db.single("tell") as tx:
-        return await tasks.add_attempt_event(tx, hand.worker_id, hand.name, item, told)
+        return await tasks.add_attempt_event(tx, hand.worker_id, hand.name, item, event)
 
 
 async def in_outbox(lab: Lab) -> list[tuple[Any, ...]]:
@@ -63,10 +63,10 @@ async def test_what_attempts_tell_is_heard_once_and_in_order(lab: Lab, eventuall
         job = await lab.submit(one("counting_aloud"), callback=receiver.callback(events=[DONE]))
         assert (await lab.ended(job))["status"] == "completed"
         await eventually(lambda: len(receiver.requests) >= 3)
-    told = [request.event for request in receiver.requests]
-    assert [one["data"]["number"] for one in told] == [1, 2, 3]
-    assert {(one["type"], one["subject"]) for one in told} == {(DONE, f"{job}/a")}
-    assert [one["sequence"] for one in told] == sorted({one["sequence"] for one in told})
+    events = [request.event for request in receiver.requests]
+    assert [event["data"]["number"] for event in events] == [1, 2, 3]
+    assert {(event["type"], event["subject"]) for event in events} == {(DONE, f"{job}/a")}
+    assert [event["sequence"] for event in events] == sorted({event["sequence"] for event in events})
     rows = await lab.rows("select attempt, number, phase, data from cograil.checkpoints")
     assert [(*row[:3], int(row[3])) for row in rows] == [(2, 3, "number 3", 3)]
 
@@ -136,12 +136,12 @@ async def test_an_answer_that_is_lost_on_the_way_is_asked_for_again(
 ) -> None:
     tries: list[str] = []
 
-    async def lossy(*given: Any) -> bool:
-        tries.append(given[-1].mark)
-        told = await tasks.store_tell(*given)  # type: ignore[attr-defined]
+    async def lossy(*arguments: Any) -> bool:
+        tries.append(arguments[-1].mark)
+        stored = await tasks.store_tell(*arguments)  # type: ignore[attr-defined]
         if len(tries) == 1:
             raise psycopg.OperationalError("the connection is gone, after the commit")
-        return bool(told)
+        return bool(stored)
 
     monkeypatch.setattr(tasks, "store_tell", tasks.add_attempt_event, raising=False)
     monkeypatch.setattr(tasks, "add_attempt_event", lossy)
@@ -154,7 +154,7 @@ async def test_an_answer_that_is_lost_on_the_way_is_asked_for_again(
 
 
 async def test_a_handler_that_lost_its_attempt_hears_of_it(lab: Lab) -> None:
-    said: list[str] = []
+    losses: list[str] = []
     begun = asyncio.Event()
     go_on = asyncio.Event()
 
@@ -164,7 +164,7 @@ async def test_a_handler_that_lost_its_attempt_hears_of_it(lab: Lab) -> None:
         try:
             await ctx.tell(DONE, {}, checkpoint=1)
         except AttemptLost:
-            said.append("lost")
+            losses.append("lost")
             raise
 
     lab.registry.register(late)
@@ -174,7 +174,7 @@ async def test_a_handler_that_lost_its_attempt_hears_of_it(lab: Lab) -> None:
         await lab.rows("update cograil.tasks set fence = fence + 1")
         go_on.set()
         async with asyncio.timeout(10):
-            while not said:  # noqa: ASYNC110
+            while not losses:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     assert await in_outbox(lab) == []
 

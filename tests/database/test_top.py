@@ -63,16 +63,16 @@ async def test_a_frame_for_programs_has_all_of_it(busy: str) -> None:
         "failed": 1,
         "cancelled": 0,
     }
-    queues = {one["queue"]: one for one in frame["queues"]}
+    queues = {queue["queue"]: queue for queue in frame["queues"]}
     assert (queues["far"]["depth"], frame["missing_handlers"]) == (1, ["nobody_has"])
-    assert [one["name"] for one in frame["workers"] if one["is_live"]] == ["a-worker"]
-    assert {one["workflow_id"]: one["why"]["kind"] for one in frame["waiting"]} == {
+    assert [worker["name"] for worker in frame["workers"] if worker["is_live"]] == ["a-worker"]
+    assert {waiting_job["workflow_id"]: waiting_job["why"]["kind"] for waiting_job in frame["waiting"]} == {
         "asking": "no_orchestrator",
         "lonely": "no_orchestrator",
     }
-    assert [(one["workflow_id"], one["node_id"]) for one in frame["failing"]] == [("broken", "a")]
+    assert [(failure["workflow_id"], failure["node_id"]) for failure in frame["failing"]] == [("broken", "a")]
     assert len(frame["throughput"]["minutes"]) == 30
-    assert sum(one["ended"] for one in frame["throughput"]["minutes"]) == 2
+    assert sum(minute["ended"] for minute in frame["throughput"]["minutes"]) == 2
 
 
 async def test_without_a_terminal_it_is_one_frame(busy: str) -> None:
@@ -153,11 +153,13 @@ class Terminal:
 def on_terminal(dsn: str, columns: int, lines: int, *words: str) -> Iterator[Terminal]:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-    given = environment(dsn, TERM="xterm-256color", LANG="C.UTF-8")
-    given = {name: text for name, text in given.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    variables = environment(dsn, TERM="xterm-256color", LANG="C.UTF-8")
+    variables = {
+        name: text for name, text in variables.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")
+    }
     process = subprocess.Popen(
         [*COMMAND, *words],
-        env=given,
+        env=variables,
         stdin=slave,
         stdout=slave,
         stderr=slave,

@@ -39,15 +39,17 @@ BROKEN = Failed("broken", "it broke")
 async def shown(lab: Lab, *statuses: str, **more: Any) -> list[str]:
     """The workflows of the jobs that a list for people shows under these states."""
     async with lab.db.transaction("test") as tx:
-        found = await job_queries.list_jobs(tx, statuses=statuses, is_apart=True, **more)
-    return sorted(job["workflow_id"] for job in found)
+        jobs = await job_queries.list_jobs(tx, statuses=statuses, is_apart=True, **more)
+    return sorted(job["workflow_id"] for job in jobs)
 
 
 async def test_a_job_says_what_it_waits_for(lab: Lab) -> None:
     jobs = {text: await lab.submit(text) for text in (ASK, SLEEP, WORK)}
     late = await lab.submit(WORK, not_before=LATER)
-    found = {name: (await lab.job(job))["waiting_for"] for name, job in (*jobs.items(), ("late", late))}
-    assert found == {ASK: "approval", SLEEP: "timer", WORK: None, "late": "start"}
+    waiting_reasons = {
+        name: (await lab.job(job))["waiting_for"] for name, job in (*jobs.items(), ("late", late))
+    }
+    assert waiting_reasons == {ASK: "approval", SLEEP: "timer", WORK: None, "late": "start"}
     assert (await lab.job(jobs[ASK]))["status"] == "running"
     assert (await lab.job(late))["status"] == "pending"
 
@@ -94,9 +96,11 @@ async def test_lists_for_people_keep_waiting_jobs_apart(lab: Lab, workflow: str 
     await lab.submit(WORK, not_before=LATER)
     expected = {"waiting": ["ask", "work"], "running": ["work"], "pending": []}
     if workflow is not None:
-        expected = {status: [one for one in names if one == workflow] for status, names in expected.items()}
+        expected = {
+            status: [name for name in names if name == workflow] for status, names in expected.items()
+        }
     assert {status: await shown(lab, status, workflow=workflow) for status in expected} == expected
-    everything = sorted(one for names in expected.values() for one in names)
+    everything = sorted(name for names in expected.values() for name in names)
     assert await shown(lab, *expected, workflow=workflow) == everything
     assert await shown(lab, workflow=workflow) == everything
 
@@ -106,8 +110,8 @@ async def test_lists_for_programs_have_waiting_jobs_in_their_state_too(lab: Lab)
     async with lab.db.transaction("test") as tx:
         for status in ("waiting", "running"):
             for filters in ({}, {"workflow": "ask"}, {"correlation": "c"}):
-                found = await job_queries.list_jobs(tx, statuses=[status], **filters)
-                assert [one["job_id"] for one in found] == [job], (status, filters)
+                jobs = await job_queries.list_jobs(tx, statuses=[status], **filters)
+                assert [found_job["job_id"] for found_job in jobs] == [job], (status, filters)
         assert await job_queries.list_jobs(tx, statuses=["running"], correlation="c", is_apart=True) == []
 
 
@@ -124,8 +128,8 @@ async def test_searches_know_waiting_jobs(lab: Lab) -> None:
         waiting, _ = await search_jobs(tx, "default", statuses=["waiting"], **params)
         running, _ = await search_jobs(tx, "default", statuses=["running"], **params, is_apart=True)
         both, _ = await search_jobs(tx, "default", statuses=["running"], **params)
-    assert [one["job_id"] for one in waiting] == [job]
-    assert [one["workflow_id"] for one in running] == ["work"]
+    assert [waiting_job["job_id"] for waiting_job in waiting] == [job]
+    assert [running_job["workflow_id"] for running_job in running] == ["work"]
     assert len(both) == 2
 
 

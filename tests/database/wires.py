@@ -15,9 +15,9 @@ class Wire:
     """What is said on it comes through, until it does not."""
 
     def __init__(self, dsn: str, folder: Path) -> None:
-        given = conninfo_to_dict(dsn)
-        self._there = f"{given['host']}/.s.PGSQL.{given['port']}"
-        self._here = folder / f".s.PGSQL.{given['port']}"
+        params = conninfo_to_dict(dsn)
+        self._there = f"{params['host']}/.s.PGSQL.{params['port']}"
+        self._here = folder / f".s.PGSQL.{params['port']}"
         self.dsn = make_conninfo(dsn, host=str(folder))
         self._server: asyncio.Server | None = None
         self._is_refusing = False

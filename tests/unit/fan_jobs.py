@@ -19,5 +19,5 @@ nodes:
 
 
 def fan(count: int, mode: str = "collect", **settings: Any) -> Job:
-    given = {"list": [{"n": number} for number in range(count)]}
-    return Job(FAN.replace("MODE", mode), given, **settings)
+    inputs = {"list": [{"n": number} for number in range(count)]}
+    return Job(FAN.replace("MODE", mode), inputs, **settings)

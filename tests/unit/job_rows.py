@@ -42,11 +42,11 @@ USUAL = Bounds()
 class Rows:
     """The rows of one job."""
 
-    def __init__(self, workflow: Workflow, given: Json, now: datetime, not_before: datetime | None = None):
+    def __init__(self, workflow: Workflow, inputs: Json, now: datetime, not_before: datetime | None = None):
         self.workflow = workflow
         self.status = "pending"
         self.seq = 0
-        self.input_text = orjson.dumps(given)
+        self.input_text = orjson.dumps(inputs)
         self.created_at = now
         self.not_before = not_before
         self.started_at: datetime | None = None
@@ -144,8 +144,10 @@ class Rows:
             if changes.missing_jobs:
                 assert prepare is not None
                 known = outputs.jobs or {}
-                assert not any(one.node_id in known for one in changes.missing_jobs), "asked twice for a job"
-                outputs.jobs = known | {one.node_id: prepare(one) for one in changes.missing_jobs}
+                assert not any(lookup.node_id in known for lookup in changes.missing_jobs), (
+                    "asked twice for a job"
+                )
+                outputs.jobs = known | {lookup.node_id: prepare(lookup) for lookup in changes.missing_jobs}
             for name in changes.missing:
                 assert name not in outputs.raw, f"asked twice for {name}"
                 outputs.raw[name] = self.outputs.get(name)

@@ -41,7 +41,7 @@ class Job:
     def __init__(
         self,
         workflow: str | dict[str, Json] | Workflow,
-        given: dict[str, Json] | None = None,
+        inputs: dict[str, Json] | None = None,
         *,
         bounds: Bounds = USUAL,
         random: Callable[[], float] = lambda: 0.5,
@@ -58,7 +58,7 @@ class Job:
         self.bounds = bounds
         self.random = random
         self.evaluation = evaluation
-        self.rows = Rows(workflow, given or {}, T0, not_before)
+        self.rows = Rows(workflow, inputs or {}, T0, not_before)
         self.tasks: dict[str, TaskWrite] = {}
         self.to_expand: list[str] = []
         self.dispatched: list[tuple[str, int]] = []

@@ -45,11 +45,11 @@ def cases(draw: st.DrawFn) -> Case:
 
 def _add_node(draw: st.DrawFn, case: Case, name: str) -> None:
     nodes = case.document["nodes"]
-    fan_outs = [one for one, node in nodes.items() if node.get("type") == "fan_out"]
+    fan_outs = [node_id for node_id, node in nodes.items() if node.get("type") == "fan_out"]
     usual = ["task", "task", "task", "conditional", "fan_out", "wait", "approval", "subworkflow", "end"]
     kind = draw(st.sampled_from([*usual, *["fan_in"] * 3] if fan_outs else usual))
     node = _MAKERS[kind](draw, case, name)
-    others = [one for one, other in nodes.items() if other.get("type") != "end"]
+    others = [node_id for node_id, other in nodes.items() if other.get("type") != "end"]
     sources: list[str] = draw(st.lists(st.sampled_from(others), max_size=3, unique=True)) if others else []
     if kind == "fan_in" and not set(sources) & set(fan_outs):
         sources.append(draw(st.sampled_from(fan_outs)))
@@ -62,7 +62,11 @@ def _add_node(draw: st.DrawFn, case: Case, name: str) -> None:
         case.inputs |= {} if wanted is None else {f"when_{name}": wanted}
     if sources and draw(st.booleans()):
         _depend(draw, node, sources, may_choose=kind != "fan_in")
-        sources = [one for one in others if nodes[one].get("type") == "conditional" and draw(st.booleans())]
+        sources = [
+            node_id
+            for node_id in others
+            if nodes[node_id].get("type") == "conditional" and draw(st.booleans())
+        ]
     for source in sources:
         _point(draw, nodes[source], name)
     if kind == "task":
@@ -70,8 +74,8 @@ def _add_node(draw: st.DrawFn, case: Case, name: str) -> None:
 
 
 def _depend(draw: st.DrawFn, node: Json, sources: list[str], *, may_choose: bool) -> None:
-    any_of = [one for one in sources if may_choose and draw(st.booleans())]
-    parts = {"any_of": any_of, "all_of": [one for one in sources if one not in any_of]}
+    any_of = [source for source in sources if may_choose and draw(st.booleans())]
+    parts = {"any_of": any_of, "all_of": [source for source in sources if source not in any_of]}
     node["depends_on"] = {key: names for key, names in parts.items() if names}
 
 
@@ -86,7 +90,7 @@ def _point(draw: st.DrawFn, source: Json, name: str) -> None:
 def _read(draw: st.DrawFn, nodes: Json, name: str) -> None:
     """Let a task read the output of one that has ended before it in any case."""
     _, _, needs = Model({"nodes": nodes}, {}, {}).dependencies(name)
-    tasks = [one for one in needs if nodes[one].get("type", "task") == "task"]
+    tasks = [node_id for node_id in needs if nodes[node_id].get("type", "task") == "task"]
     if tasks and draw(st.booleans()):
         nodes[name]["params"] = {"x": f"{{{{ nodes.{draw(st.sampled_from(tasks))}.output.v }}}}"}
 
@@ -115,7 +119,7 @@ def _make_conditional(draw: st.DrawFn, case: Case, name: str) -> Json:
     choice = draw(st.sampled_from([*names, "rest", "nothing like it", None]))
     if choice is not None:
         case.inputs[name] = choice
-    tests = [{"name": one, "condition": f"inputs.{name} == '{one}'", "next": []} for one in names]
+    tests = [{"name": branch, "condition": f"inputs.{name} == '{branch}'", "next": []} for branch in names]
     return {"type": "conditional", "branches": [*tests, {"name": "rest", "default": True, "next": []}]}
 
 

@@ -96,14 +96,14 @@ async def main(kind: str) -> None:
         first = await post(delivery, guard, connections, 5.0)
         second = await post(delivery, guard, connections, 5.0)
         await connections.close()
-    told = {
+    result = {
         "answers": names.answers,
         "public": public.connections,
         "trap": trap.connections,
         "first": first.status,
         "is_second_blocked": second.is_blocked,
     }
-    print(json.dumps(told))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

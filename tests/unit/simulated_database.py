@@ -75,9 +75,9 @@ class Database:
 
     # -- jobs ----------------------------------------------------------------------------------------
 
-    def submit(self, workflow: Workflow, given: object) -> int:
+    def submit(self, workflow: Workflow, inputs: object) -> int:
         """The job and its first advance."""
-        job = self.add(Rows(workflow, given, self.now))
+        job = self.add(Rows(workflow, inputs, self.now))
         self.write(job, self._decide_first(job))
         return job
 
@@ -121,7 +121,7 @@ class Database:
         self.lock(tx, job)
 
     def revoke_tasks(self, tx: Transaction, job: int) -> list[Input]:
-        """That those had begun which were running. Waits for whoever lets one of them go."""
+        """That those had begun which were running. Waits for the process that lets one of them go."""
         self.use(tx)
         mine = [task for task in self.tasks.values() if task.job == job]
         for task in mine:

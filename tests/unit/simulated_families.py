@@ -91,7 +91,7 @@ class Families:
     # -- what must hold --------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """After every commit: whoever waits has a living child or its news, orphans were told to stop."""
+        """After every commit: a node that waits has a living child or its news, orphans were told to stop."""
         for (job, node), number in self.links.items():
             parent, child = self.db.jobs[job], self.db.jobs[number]
             if parent.status in JOB_TERMINAL:
@@ -100,8 +100,8 @@ class Families:
                     child.status in JOB_TERMINAL or is_told, "an open child of an ended job was told to stop"
                 )
             elif parent.nodes[node].status == "waiting":
-                told = [n for n in self.db.inbox[job] if isinstance(n, ChildEnded) and n.node_id == node]
-                news = [n for n in told if n.attempt == parent.nodes[node].attempt]
+                notices = [n for n in self.db.inbox[job] if isinstance(n, ChildEnded) and n.node_id == node]
+                news = [n for n in notices if n.attempt == parent.nodes[node].attempt]
                 is_open = child.status not in JOB_TERMINAL
                 ensure(is_open + len(news) == 1, "a waiting node has one living child, or its news")
 

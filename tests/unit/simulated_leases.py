@@ -1,7 +1,7 @@
 """Named leases and slots in the simulated database, and those who take them.
 
-A lease is the only slot of its name: acquire_lease.sql and take_slot.sql have the same rules. Whoever
-holds one acts under its fence; what he acts on refuses a lower fence than it has seen, or asks `check`.
+A lease is the only slot of its name: acquire_lease.sql and take_slot.sql have the same rules. The
+holder acts under its fence; what it writes to refuses a lower fence than the last, or asks `check`.
 """
 
 from __future__ import annotations

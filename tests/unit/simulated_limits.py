@@ -50,7 +50,7 @@ class Limits:
             self.admissions.pop(job, None)
 
     def has_held(self) -> bool:
-        if any([not one.is_admitted for one in self.admissions.values()]):
+        if any([not admission.is_admitted for admission in self.admissions.values()]):
             return True
         return any([task.state == "held" for task in self.db.tasks.values()])
 
@@ -60,10 +60,13 @@ class Limits:
         for task in self.db.tasks.values():
             if task.state == "held" and task.limit is not None:
                 waiting.setdefault((task.limit.key, "task"), []).append(task.limit)
-        for one in self.admissions.values():
-            if not one.is_admitted:
-                waiting.setdefault((one.limit.key, "job"), []).append(one.limit)
-        lines = [HeldKey(what, key, found[0], len(found)) for (key, what), found in sorted(waiting.items())]
+        for admission in self.admissions.values():
+            if not admission.is_admitted:
+                waiting.setdefault((admission.limit.key, "job"), []).append(admission.limit)
+        lines = [
+            HeldKey(what, key, held_limits[0], len(held_limits))
+            for (key, what), held_limits in sorted(waiting.items())
+        ]
         return [held for held in lines if self._free(held)]
 
     # -- letting go ----------------------------------------------------------------------------------
@@ -96,11 +99,15 @@ class Limits:
             tasks = self.db.tasks.values()
             return len([1 for t in tasks if t.limit is not None and t.limit.key == key and t.state in states])
         over = ("completed", "failed") if "cancelled counted" in mutants else JOB_TERMINAL
-        admitted = [one for one in self.admissions.values() if one.is_admitted and one.limit.key == key]
-        return len([1 for one in admitted if jobs[one.job].status not in over])
+        admitted = [
+            admission
+            for admission in self.admissions.values()
+            if admission.is_admitted and admission.limit.key == key
+        ]
+        return len([1 for admission in admitted if jobs[admission.job].status not in over])
 
     def take_tokens(self, tx: Letting, held: HeldKey, wanted: int) -> tuple[int, float]:
-        """So many may go by the rate, and in how many seconds the next one."""
+        """How many may go by the rate, and in how many seconds the next one."""
         self.db.use(tx)
         limit, name = held.limit, f"{held.what}/{held.key}"
         if limit.rate is None or not wanted:
@@ -127,15 +134,21 @@ class Limits:
 
     def _admit_jobs(self, tx: Letting, key: str, places: int) -> int:
         jobs = self.db.jobs
-        here = [one for one in self.admissions.values() if one.limit.key == key]
-        open_ones = [one for one in here if not one.is_admitted and jobs[one.job].status not in JOB_TERMINAL]
-        chosen = [one for one in open_ones if (jobs[one.job].not_before or tx.now) <= tx.now][:places]
-        for one in chosen:
-            if not self.db.is_free(one.job):
+        here = [admission for admission in self.admissions.values() if admission.limit.key == key]
+        open_ones = [
+            admission
+            for admission in here
+            if not admission.is_admitted and jobs[admission.job].status not in JOB_TERMINAL
+        ]
+        chosen = [
+            admission for admission in open_ones if (jobs[admission.job].not_before or tx.now) <= tx.now
+        ][:places]
+        for admission in chosen:
+            if not self.db.is_free(admission.job):
                 raise Blocked  # the update of its row waits for the writer of the job
         tx.admitted += chosen
-        for one in chosen:
-            self.db.lock(tx, one.job)
+        for admission in chosen:
+            self.db.lock(tx, admission.job)
         return len(chosen)
 
     def commit(self, tx: Letting) -> None:
@@ -145,10 +158,10 @@ class Limits:
             assert task.limit is not None
             task.state = "ready"
             self._note(tx, "task", task.limit)
-        for one in tx.admitted:
-            one.is_admitted, self.db.jobs[one.job].is_held = True, False
-            self._note(tx, "job", one.limit)
-            self.db.tell(one.job, Resumed())
+        for admission in tx.admitted:
+            admission.is_admitted, self.db.jobs[admission.job].is_held = True, False
+            self._note(tx, "job", admission.limit)
+            self.db.tell(admission.job, Resumed())
         if tx.tasks:
             self.db.notify("tasks")
         self.db.rollback(tx)
@@ -171,9 +184,9 @@ class Limits:
         for task in self.db.tasks.values():
             if task.limit is not None and task.state != "held":
                 self._count(places, "task", task.limit)
-        for job, one in self.admissions.items():
-            if one.is_admitted and self.db.jobs[job].status not in JOB_TERMINAL:
-                self._count(places, "job", one.limit)
+        for job, admission in self.admissions.items():
+            if admission.is_admitted and self.db.jobs[job].status not in JOB_TERMINAL:
+                self._count(places, "job", admission.limit)
 
     @staticmethod
     def _count(places: dict[tuple[str, str], int], what: str, limit: TaskLimit) -> None:
@@ -182,7 +195,7 @@ class Limits:
         ensure(limit.concurrency is None or places[name] <= limit.concurrency, "no more at once than allowed")
 
     def _note(self, tx: Letting, what: str, limit: TaskLimit) -> None:
-        """A rate allows so many at once, and over any span of time as many as flow in: no more."""
+        """A rate allows its capacity at once, and over any span of time as many as flow in: no more."""
         if limit.rate is None:
             return
         name = f"{what}/{limit.key}"

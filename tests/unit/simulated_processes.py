@@ -101,7 +101,7 @@ class Process:
 
 
 class Advancing(Process):
-    """Whoever runs `advance`: orchestrators, and the doors for cancel and retry."""
+    """What runs `advance`: orchestrators, and the API for cancel and retry."""
 
     def advance(self, lock: Callable[[Transaction], None], *signals: Input, revoke: bool = False) -> Steps:
         """verbs/advance.py: lock, revoke if the job is to be cut, take, decide, write, commit."""
@@ -204,10 +204,10 @@ class Orchestrator(Advancing):
         self.tx = tx = Letting(self.db.now)
         wait = FOR_EVER
         try:
-            found = yield from self.call(limits.held_keys)
-            for held in found:
+            keys = yield from self.call(limits.held_keys)
+            for held in keys:
                 yield from self.call(limits.lock, tx, held)
-            for held in found:
+            for held in keys:
                 places = yield from self.call(limits.count_places, tx, held)
                 places, seconds = yield from self.call(limits.take_tokens, tx, held, places)
                 if places:
@@ -333,7 +333,7 @@ class Worker(Process):
             return
 
     def _report(self, worker: int, item: Item, outcome: Completed | Failed) -> Steps:
-        """Until it is answered. After a lost answer ask first; whoever does not is refused, no more."""
+        """Until it is answered. After a lost answer ask first; a caller that does not is refused."""
         is_repeat = False
         while True:
             try:

@@ -61,7 +61,7 @@ class Reports:
     def find(self, item: Item) -> bool:
         """Asked after a report whose answer was lost."""
         news = self._db.inbox[item.job]
-        if any(isinstance(one, Reported) and one.task_id == item.task_id for one in news):
+        if any(isinstance(notice, Reported) and notice.task_id == item.task_id for notice in news):
             return True
         return any(
             event.task_id == item.task_id and event.type in ("node_completed", "task_failed")

@@ -70,9 +70,9 @@ class Simulation:
         if self.roll() < 0.1:
             count, workflow = self.pick((1, 2, 2, 3)), self.pick(LIMITED)
         for _ in range(count):
-            one = workflow or self.pick(MIX)
-            job = self.db.submit(one, {"list": [1] * int(self.roll() * 4), "key": self.pick(("x", "y"))})
-            if "q" in one.nodes:
+            chosen = workflow or self.pick(MIX)
+            job = self.db.submit(chosen, {"list": [1] * int(self.roll() * 4), "key": self.pick(("x", "y"))})
+            if "q" in chosen.nodes:
                 for _ in range(int(self.roll() * 3)):
                     Client(self, job, "answer", self.pick((0.1, 1.5, 4.0, 5.5, 6.5)))
             if self.roll() < 0.25:
@@ -140,7 +140,7 @@ class Simulation:
         return False
 
     def sleep(self, strand: Strand, seconds: float) -> None:
-        """Let it be due in so many seconds."""
+        """Let it be due in this number of seconds."""
         strand.at = at = self.time + seconds
         if at != FOR_EVER:
             self._tickets += 1
@@ -235,7 +235,7 @@ class Simulation:
             return []
         heard = self._heard.setdefault(job, [])
         echoes = self.random.sample(heard, min(len(heard), 2))
-        heard.extend(one for one in news if isinstance(one, Reported))
+        heard.extend(notice for notice in news if isinstance(notice, Reported))
         return echoes
 
     # -- what the processes ask --------------------------------------------------------------------------
@@ -262,18 +262,18 @@ def run_all(seeds: Iterable[int], *, echoes: bool = False) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Run so many seeds, and say how many a second.")
+    parser = argparse.ArgumentParser(description="Run a number of seeds, and say how many a second.")
     parser.add_argument("--seeds", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    asked = parser.parse_args()
-    last, parts = asked.first + asked.seeds, asked.processes
+    options = parser.parse_args()
+    last, parts = options.first + options.seeds, options.processes
     began = time.perf_counter()
     with ProcessPoolExecutor(parts) as pool:
-        for _ in pool.map(run_all, [range(asked.first + part, last, parts) for part in range(parts)]):
+        for _ in pool.map(run_all, [range(options.first + part, last, parts) for part in range(parts)]):
             pass
     seconds = time.perf_counter() - began
-    print(f"{asked.seeds} seeds, {asked.seeds / seconds:.0f} a second on {parts} processors")
+    print(f"{options.seeds} seeds, {options.seeds / seconds:.0f} a second on {parts} processors")
 
 
 if __name__ == "__main__":

@@ -18,12 +18,12 @@ def retried(retry: str, **settings: Any) -> Job:
 
 
 def delays(job: Job, failures: int) -> list[float]:
-    found = []
+    waits = []
     for _ in range(failures):
         job.fail("a")
-        found.append(job.wakes_in() or 0.0)
-        job.sleep(found[-1])
-    return found
+        waits.append(job.wakes_in() or 0.0)
+        job.sleep(waits[-1])
+    return waits
 
 
 def test_without_retry_there_are_three_attempts_after_5_and_10_seconds() -> None:
@@ -57,8 +57,8 @@ def test_whoever_was_told_when_to_come_again_waits_so_long_up_to_the_longest(
 ) -> None:
     job = retried("max_attempts: 2, initial_delay_seconds: 2, max_delay_seconds: 30")
     task = job.tasks.pop("a")
-    told = Failed("busy", "busy!", after_seconds=after)
-    job.advance(Reported("a", task.attempt, 7, told, "w", job.now))
+    outcome = Failed("busy", "busy!", after_seconds=after)
+    job.advance(Reported("a", task.attempt, 7, outcome, "w", job.now))
     assert (job.wakes_in() or 0.0) == expected
 
 

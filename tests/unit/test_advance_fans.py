@@ -92,9 +92,9 @@ def test_ten_thousand_children_are_made_a_chunk_at_a_time() -> None:
 def test_children_with_large_params_are_made_a_few_at_a_time() -> None:
     """One at least, however large: what is made in one pass is written while all others wait."""
     wide = FAN.replace("MODE", "first").replace("at: ", 'all: "{{ inputs.large }}", at: ')
-    given = {"list": list(range(40)), "large": "x" * 250_000}
+    inputs = {"list": list(range(40)), "large": "x" * 250_000}
     for most, made in ((4 * 1024 * 1024, [17, 17, 6]), (1, [1] * 40)):
-        job = Job(wide, given, bounds=Bounds(chunk_bytes=most))
+        job = Job(wide, inputs, bounds=Bounds(chunk_bytes=most))
         passes = [len(job.dispatched)]
         while job.to_expand:
             before = len(job.dispatched)

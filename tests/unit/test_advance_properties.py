@@ -211,14 +211,14 @@ def _worth_a_retry(driver: Driver, random: Random) -> str:
 
 def _behind(job: Job, name: str, through: set[str]) -> set[str]:
     """What follows a node, going only through nodes that were given up."""
-    found: set[str] = set()
+    reached: set[str] = set()
     todo = list(job.workflow.nodes[name].successors)
     while todo:
-        one = todo.pop()
-        if one in through and one not in found:
-            found.add(one)
-            todo.extend(job.workflow.nodes[one].successors)
-    return found
+        node_id = todo.pop()
+        if node_id in through and node_id not in reached:
+            reached.add(node_id)
+            todo.extend(job.workflow.nodes[node_id].successors)
+    return reached
 
 
 @often

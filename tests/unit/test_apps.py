@@ -72,7 +72,7 @@ def test_the_settings_of_an_app_are_settings(site: Path) -> None:
 def test_a_secret_of_an_app_is_shown_as_stars(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(site, "laundry_secret", WITH_SETTINGS)
     monkeypatch.setenv("COGRAIL_LAUNDRY__PASSWORD", "hush")
-    shown = {one.name: one.value for one in describe(load_settings())}
+    shown = {setting.name: setting.value for setting in describe(load_settings())}
     assert shown["laundry.password"] == "***"
     assert shown["laundry.soap"] == "white"
 

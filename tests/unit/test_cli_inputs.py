@@ -120,5 +120,5 @@ def test_a_moment_needs_its_time_zone() -> None:
             Timestamp().convert(text, None, None)
     with pytest.raises(click.BadParameter) as caught:
         Timestamp().convert("2026-01-31", None, None)
-    (told,) = re.findall(r"write (\S+) for UTC", str(caught.value))  # and that is taken
-    assert Timestamp().convert(told, None, None) == datetime(2026, 1, 31, tzinfo=UTC)
+    (moment,) = re.findall(r"write (\S+) for UTC", str(caught.value))  # and that is taken
+    assert Timestamp().convert(moment, None, None) == datetime(2026, 1, 31, tzinfo=UTC)

@@ -65,10 +65,10 @@ async def test_what_is_left_out_of_an_archive_is_noted(tmp_path: Path) -> None:
         await move(Unarchive.model_validate(unpack), mover(tmp_path), note),
     ):
         assert done == {"status": "success"}
-    said = "links and devices were left out"
+    message = "links and devices were left out"
     assert noted == [
-        (said, {"artifact": "out", "names": ["link"]}),
-        (said, {"artifact": "in", "names": ["y"]}),
+        (message, {"artifact": "out", "names": ["link"]}),
+        (message, {"artifact": "in", "names": ["y"]}),
     ]
 
 

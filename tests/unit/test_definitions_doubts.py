@@ -73,7 +73,7 @@ MISTAKES: dict[str, Callable[[Nodes], None]] = {
     "a target that nobody knows": _set("deliver", "next", "zz"),
     "a misspelt branch": _set("choose", "branches", {"true": "delivr", "false": "END"}),
     "a source that nobody knows": _set("summarize", "depends_on", ["gather", "qq"]),
-    "a target that is no name": _set("publish", "next", 5),
+    "a target that is not a name": _set("publish", "next", 5),
     "itself": _set("right", "next", "right"),
     "a cycle apart": lambda nodes: nodes.update(
         one={"handler": "h", "depends_on": "two"}, two={"handler": "h", "depends_on": "one"}
@@ -109,7 +109,7 @@ def test_each_mistake_alone_is_reported_and_the_rest_is_fine() -> None:
         "a target that nobody knows": {"dag_unknown_node"},
         "a misspelt branch": {"dag_unknown_node"},
         "a source that nobody knows": {"dag_unknown_node"},
-        "a target that is no name": {"invalid_type"},
+        "a target that is not a name": {"invalid_type"},
         "itself": {"dag_self_dependency"},
         "a cycle apart": {"dag_cycle", "dag_unreachable"},
         "an island": {"dag_self_dependency", "dag_unreachable"},
@@ -129,8 +129,8 @@ def test_mistakes_together_are_reported_like_each_alone_so_mending_brings_up_not
 
 
 def test_no_mistake_hides_another() -> None:
-    for one, two in combinations(sorted(MISTAKES), 2):
-        assert found_in(with_mistakes({one, two})) == ALONE[one] | ALONE[two], (one, two)
+    for first, two in combinations(sorted(MISTAKES), 2):
+        assert found_in(with_mistakes({first, two})) == ALONE[first] | ALONE[two], (first, two)
 
 
 def test_all_mistakes_are_reported_at_once() -> None:

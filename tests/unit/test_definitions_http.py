@@ -41,12 +41,12 @@ def test_method_and_expected_status_have_defaults() -> None:
 
 def test_the_params_are_the_rendered_request() -> None:
     scope = {"inputs": {"id": 7, "token": "t", "tags": ["a"]}}
-    found = params(
+    request = params(
         "{method: PUT, url: 'https://x/{{ inputs.id }}', headers: {Authorization: 'Key {{ inputs.token }}'},"
         " body: {tags: '{{ inputs.tags }}', n: 1}, expect_status: [201, 4xx], description: d}",
         scope,
     )
-    assert found == {
+    assert request == {
         "method": "PUT",
         "url": "https://x/7",
         "headers": {"Authorization": "Key t"},

@@ -121,8 +121,8 @@ def test_a_flaw_is_reported_once_at_its_place(written: str, code: str, below: st
     ):
         with pytest.raises(InvalidWorkflow) as caught:
             read_workflow(text)
-        found = [(problem.code, problem.pointer, problem.line) for problem in caught.value.problems]
-        assert found == [(code, f"{pointer}{below}", line)]
+        flaws = [(problem.code, problem.pointer, problem.line) for problem in caught.value.problems]
+        assert flaws == [(code, f"{pointer}{below}", line)]
 
 
 def test_a_stored_document_gives_the_same_limits() -> None:

@@ -180,7 +180,7 @@ def test_boolean_keys_are_strings_in_branches_and_refused_elsewhere() -> None:
 
 def test_every_problem_has_its_line_and_column() -> None:
     text = "a: 1\nb:\n  - !x 2\n  - .inf\na: *x\n? 5\n: 1\n"
-    assert [(found.code, found.pointer, found.line, found.column) for found in problems(text)] == [
+    assert [(problem.code, problem.pointer, problem.line, problem.column) for problem in problems(text)] == [
         ("yaml_tag", "/b/0", 3, 5),
         ("invalid_number", "/b/1", 4, 5),
         ("duplicate_key", "/a", 5, 1),
@@ -190,10 +190,10 @@ def test_every_problem_has_its_line_and_column() -> None:
 
 
 def test_a_flaw_of_the_syntax_is_where_the_parser_stumbled() -> None:
-    (found,) = problems("a: 1\nb: [1, 2\nc: 3\n")
-    assert (found.line, found.code) == (3, "yaml_syntax")
-    (found,) = problems("é: x\nb: \0")
-    assert (found.line, found.column) == (2, 4)
+    (problem,) = problems("a: 1\nb: [1, 2\nc: 3\n")
+    assert (problem.line, problem.code) == (3, "yaml_syntax")
+    (problem,) = problems("é: x\nb: \0")
+    assert (problem.line, problem.column) == (2, 4)
 
 
 def test_of_two_equal_keys_the_first_counts() -> None:

@@ -55,9 +55,9 @@ async def test_a_clock_that_goes_back_hides_nothing_behind_a_new_line() -> None:
 
 
 async def test_a_line_without_an_end_is_told_in_pieces() -> None:
-    found = await texts(*(f"{AT}.{number:03}Z {'é' * 8192}" for number in range(12)))
-    assert "".join(found) == "é" * 8192 * 12
-    assert max(len(text.encode()) for text in found) <= MAX_LINE
+    lines = await texts(*(f"{AT}.{number:03}Z {'é' * 8192}" for number in range(12)))
+    assert "".join(lines) == "é" * 8192 * 12
+    assert max(len(text.encode()) for text in lines) <= MAX_LINE
 
 
 async def test_a_log_that_is_cut_short_ends() -> None:

@@ -212,8 +212,8 @@ nodes:
     source: "{{ inputs.items if inputs.l == inputs.m else [] }}"
     task: {handler: echo, params: {x: "{{ item }}"}}
 """
-    given = {"items": [1, 2, 3], "l": NUMBERS, "m": NUMBERS}
-    job = Job(text, given, evaluation=Evaluation(steps=4000, soft_steps=500))
+    inputs = {"items": [1, 2, 3], "l": NUMBERS, "m": NUMBERS}
+    job = Job(text, inputs, evaluation=Evaluation(steps=4000, soft_steps=500))
     for _ in range(5):
         if job.to_expand:
             job.advance()

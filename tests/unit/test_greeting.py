@@ -41,7 +41,7 @@ def test_the_summary_of_an_error_has_its_last_line_and_its_place() -> None:
     assert summarize(ERROR) == (
         "the app 'handlers' cannot be imported: SyntaxError: invalid syntax (handlers.py, line 3)"
     )
-    assert summarize("there is no module 'x'") == "there is no module 'x'"
+    assert summarize("nothing is named 'x'") == "nothing is named 'x'"
 
 
 def test_the_summary_of_an_exception_names_the_line_of_the_users_code(tmp_path: Path) -> None:

@@ -70,11 +70,11 @@ async def test_a_redirect_of_a_download_is_followed(room: Path, open_site: Open,
     first, second = await open_site(), await open_site()
     second.answers(200, b"file")
     first.answer = moved(f"{second.url.replace('127.0.0.1', 'localhost')}/x#part", status)
-    one = ArtifactTransfer(room, PublicOnly(OutboundSettings(allow_private=True)))
-    assert await one.download(f"{first.url}/y?signature=secret", "x") == 4
+    transfer = ArtifactTransfer(room, PublicOnly(OutboundSettings(allow_private=True)))
+    assert await transfer.download(f"{first.url}/y?signature=secret", "x") == 4
     assert (room / "x").read_bytes() == b"file"
-    told = str(second.requests[0]).lower()
-    assert not [word for word in ("secret", "cookie", "referer", "authorization") if word in told]
+    request_text = str(second.requests[0]).lower()
+    assert not [word for word in ("secret", "cookie", "referer", "authorization") if word in request_text]
 
 
 async def test_a_relative_redirect_stays_on_its_host(room: Path, open_site: Open) -> None:
@@ -114,22 +114,22 @@ async def test_a_redirect_from_https_to_http_is_not_followed(
     """The first request is sent as one over http; what it was checked as decides."""
     site = await open_site()
     site.answer = moved(f"{site.url}/y")
-    one = mover(room)
-    checked = one._checked
+    transfer = mover(room)
+    checked = transfer._checked
 
     async def as_https(url: str) -> Destination:
-        found = await checked(url)
-        return dataclasses.replace(found, scheme="https") if url.endswith("/x") else found
+        destination = await checked(url)
+        return dataclasses.replace(destination, scheme="https") if url.endswith("/x") else destination
 
     sent = artifact_transfer.open_request
 
     def as_http(destination: Destination, *more: Any) -> Any:
         return sent(dataclasses.replace(destination, scheme="http"), *more)
 
-    monkeypatch.setattr(one, "_checked", as_https)
+    monkeypatch.setattr(transfer, "_checked", as_https)
     monkeypatch.setattr(artifact_transfer, "open_request", as_http)
     with pytest.raises(TransferFailed, match="from https to http"):
-        await one.download(f"{site.url}/x", "x")
+        await transfer.download(f"{site.url}/x", "x")
     assert len(site.requests) == 1
 
 
@@ -156,8 +156,8 @@ async def test_who_never_answers_is_not_waited_for_for_ever(room: Path, open_sit
     site = await open_site()
     site.is_silent = True
     (room / "x").write_text("x")
-    one = mover(room, stall_seconds=0.1, answer_seconds=0.2)
-    for moved in (one.download(site.url, "y"), one.upload("x", site.url)):
+    transfer = mover(room, stall_seconds=0.1, answer_seconds=0.2)
+    for moved in (transfer.download(site.url, "y"), transfer.upload("x", site.url)):
         before = site.connections
         async with asyncio.timeout(20):
             with pytest.raises(TransferFailed) as caught:
@@ -290,15 +290,15 @@ async def test_nothing_behind_a_link_is_sent_or_read(room: Path, open_site: Open
 
 
 async def test_files_are_written_read_packed_unpacked_and_listed(room: Path) -> None:
-    one = mover(room)
-    await one.write("é", "src/x")
-    assert await one.read("src/x") == "é".encode()
-    assert await one.pack("src", "all.tar.gz") == 1
-    assert (await one.unpack("all.tar.gz", "copy")).files == 1
-    assert await one.list(".", excludes=["*.gz"]) == ["copy/x", "src/x"]
+    transfer = mover(room)
+    await transfer.write("é", "src/x")
+    assert await transfer.read("src/x") == "é".encode()
+    assert await transfer.pack("src", "all.tar.gz") == 1
+    assert (await transfer.unpack("all.tar.gz", "copy")).files == 1
+    assert await transfer.list(".", excludes=["*.gz"]) == ["copy/x", "src/x"]
     (room / "bad.tar.gz").write_bytes(tar_gz(entry(b"../x", b"x")))
     with pytest.raises(TransferFailed) as caught:
-        await one.unpack("bad.tar.gz", "copy")
+        await transfer.unpack("bad.tar.gz", "copy")
     assert caught.value.code == "unsafe_path"
 
 
@@ -337,12 +337,12 @@ async def test_a_name_is_looked_up_while_many_archives_are_packed(
     monkeypatch.setattr(artifact_transfer, "write_archive", slow)
     site = await open_site()
     site.answers(200, b"x")
-    one = mover(room)
-    packed = [asyncio.create_task(one.pack("a", "b")) for _ in range(64)]
+    transfer = mover(room)
+    packed = [asyncio.create_task(transfer.pack("a", "b")) for _ in range(64)]
     try:
         assert await asyncio.get_running_loop().run_in_executor(None, packing.acquire, True, 10)
         async with asyncio.timeout(10):
-            assert await one.download(f"http://localhost:{site.port}/", "x") == 1
+            assert await transfer.download(f"http://localhost:{site.port}/", "x") == 1
     finally:
         going.set()
         await asyncio.gather(*packed)

@@ -72,13 +72,13 @@ async def test_a_url_that_could_be_read_in_two_ways_is_refused(url: str) -> None
 
 async def test_a_public_address_is_allowed() -> None:
     guard = PublicOnly(OutboundSettings(), Names(["8.8.8.8", "2606:4700::1111"]))
-    found = await guard.check("HTTPS://A.example/x?y=1")
-    assert [str(address) for address in found.addresses] == ["8.8.8.8", "2606:4700::1111"]
-    assert (found.authority, found.url_at(found.addresses[0])) == (
+    destination = await guard.check("HTTPS://A.example/x?y=1")
+    assert [str(address) for address in destination.addresses] == ["8.8.8.8", "2606:4700::1111"]
+    assert (destination.authority, destination.url_at(destination.addresses[0])) == (
         "a.example",
         "https://8.8.8.8:443/x?y=1",
     )
-    assert found.url_at(found.addresses[1]) == "https://[2606:4700::1111]:443/x?y=1"
+    assert destination.url_at(destination.addresses[1]) == "https://[2606:4700::1111]:443/x?y=1"
 
 
 async def test_one_address_that_is_not_public_spoils_a_name() -> None:
@@ -88,7 +88,7 @@ async def test_one_address_that_is_not_public_spoils_a_name() -> None:
 
 
 async def test_the_request_goes_to_the_address_that_was_checked(sender: Sender, site: Site) -> None:
-    names = Names(["127.0.0.1"])  # and never again: who asks twice is told that there is no such name
+    names = Names(["127.0.0.1"])  # and never again: the second lookup fails
     outcome = await sender.send(f"http://rebound.test:{site.port}/", PublicOnly(HERE, names))
     assert output(outcome)["status"] == 200
     assert names.asked == ["rebound.test"]
@@ -184,15 +184,15 @@ async def test_tls_is_for_the_name_and_not_for_the_address(
     key, chain = certificate(tmp_path, "named.test")
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(chain, key)
-    asked: list[str | None] = []
-    serving.sni_callback = lambda _, name, __: asked.append(name)
+    server_names: list[str | None] = []
+    serving.sni_callback = lambda _, name, __: server_names.append(name)
     site = await open_site(serving)
     monkeypatch.setattr(http_sender, "tls_context", lambda: ssl.create_default_context(cafile=chain))
     for name, is_trusted in (("named.test", True), ("other.test", False)):
         guard = PublicOnly(HERE, Names(["127.0.0.1"]))
         outcome = await sender.send(f"https://{name}:{site.port}/", guard)
         assert output(outcome) if is_trusted else failed(outcome, "http_unreachable")
-    assert asked == ["named.test", "other.test"]
+    assert server_names == ["named.test", "other.test"]
     assert len(site.requests) == 1
 
 
@@ -215,15 +215,15 @@ def test_what_is_allowed_comes_from_the_environment(monkeypatch: pytest.MonkeyPa
     assert load_settings().outbound == OutboundSettings(allow_private=False, allow=())
     monkeypatch.setenv("COGRAIL_OUTBOUND__ALLOW", "Intranet.example, 10.0.0.0/8,::1")
     monkeypatch.setenv("COGRAIL_OUTBOUND__ALLOW_PRIVATE", "true")
-    found = load_settings().outbound
-    assert (found.allow_private, found.allow) == (True, ("intranet.example", "10.0.0.0/8", "::1"))
-    assert [str(network) for network in found.allowed_networks()] == ["10.0.0.0/8", "::1/128"]
+    outbound = load_settings().outbound
+    assert (outbound.allow_private, outbound.allow) == (True, ("intranet.example", "10.0.0.0/8", "::1"))
+    assert [str(network) for network in outbound.allowed_networks()] == ["10.0.0.0/8", "::1/128"]
 
 
 def test_networks_have_a_variable_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COGRAIL_OUTBOUND__ALLOW_NETWORKS", "127.0.0.0/8, fd00::/8")
-    found = load_settings().outbound
-    assert [str(network) for network in found.allowed_networks()] == ["127.0.0.0/8", "fd00::/8"]
+    outbound = load_settings().outbound
+    assert [str(network) for network in outbound.allowed_networks()] == ["127.0.0.0/8", "fd00::/8"]
     monkeypatch.setenv("COGRAIL_OUTBOUND__ALLOW_NETWORKS", "localhost")
     with pytest.raises(InvalidSettings, match="COGRAIL_OUTBOUND__ALLOW_NETWORKS: must name networks"):
         load_settings()

@@ -158,17 +158,19 @@ def test_pauses_are_spread_by_a_fifth() -> None:
     assert waits == pytest.approx([4.0, 6.0])
 
 
-@pytest.mark.parametrize(("asked", "least"), [(60.0, 60.0), (None, 4.0), (0.0, 4.0)])
-def test_what_the_receiver_asks_for_is_the_least(asked: float | None, least: float) -> None:
-    tried = judge(claimed("x"), Answer(429, "later", asked), RELAY, lambda: 0.0)
+@pytest.mark.parametrize(("retry_after", "least"), [(60.0, 60.0), (None, 4.0), (0.0, 4.0)])
+def test_what_the_receiver_asks_for_is_the_least(retry_after: float | None, least: float) -> None:
+    tried = judge(claimed("x"), Answer(429, "later", retry_after), RELAY, lambda: 0.0)
     assert tried.wait == pytest.approx(least)
 
 
 @pytest.mark.parametrize(
-    ("said", "wait"), [("86400000", 3600.0), ("-5", None), ("soon", None), ("1e9", None), ("", None)]
+    ("retry_after", "wait"), [("86400000", 3600.0), ("-5", None), ("soon", None), ("1e9", None), ("", None)]
 )
-async def test_what_the_receiver_asks_for_is_bounded(site: Site, said: str, wait: float | None) -> None:
-    site.answers(503, Retry_After=said)
+async def test_what_the_receiver_asks_for_is_bounded(
+    site: Site, retry_after: str, wait: float | None
+) -> None:
+    site.answers(503, Retry_After=retry_after)
     assert (await sent(f"{site.url}/", PublicOnly(ONLY_ONE))).retry_after == wait
 
 

@@ -31,8 +31,8 @@ def rebound(folder: Path, kind: str) -> dict[str, Any]:
     words = [*ALONE, "sh", "-c", INSIDE, "sh", *files, sys.executable, str(SCRIPT), kind]
     done = subprocess.run(words, capture_output=True, check=False, timeout=60, text=True)
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 @pytest.mark.skipif(not may_be_alone(), reason="this system gives nobody a network of his own")
@@ -41,9 +41,9 @@ def test_the_address_that_was_checked_is_the_one_that_is_connected_to(tmp_path: 
 
     The mutant that asks twice shows that the trap works.
     """
-    told = rebound(tmp_path, "once")
-    assert (told["first"], told["public"], told["trap"]) == (200, 1, 0)
-    assert told["is_second_blocked"]
-    assert told["answers"] == ["93.184.215.14", "127.0.0.1"]
+    result = rebound(tmp_path, "once")
+    assert (result["first"], result["public"], result["trap"]) == (200, 1, 0)
+    assert result["is_second_blocked"]
+    assert result["answers"] == ["93.184.215.14", "127.0.0.1"]
     mutant = rebound(tmp_path, "twice")
     assert (mutant["public"], mutant["trap"]) == (0, 1)

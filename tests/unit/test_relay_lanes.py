@@ -20,7 +20,7 @@ def proven(concurrency: int, per_origin: int, *origins: str) -> Lanes:
 
 
 def free(lanes: Lanes, troubled: Mapping[str, int] | None = None) -> dict[str, int]:
-    return {one.origin: one.free for one in lanes.room(troubled or {}).lanes}
+    return {lane.origin: lane.free for lane in lanes.room(troubled or {}).lanes}
 
 
 async def most_at_once(lanes: Lanes, *origins: str) -> int:

@@ -18,8 +18,8 @@ def test_a_dated_section_below_an_empty_unreleased_can_be_released() -> None:
     [
         (GOOD.replace("## [Unreleased]\n", ""), "the first section must be"),
         (GOOD.replace("## [Unreleased]\n", "## [Unreleased]\n- more\n"), "is not empty"),
-        (GOOD.replace(" - 2026-11-18", ""), "there is no section"),
-        (GOOD.replace("1.2.0", "1.1.0"), "there is no section"),
+        (GOOD.replace(" - 2026-11-18", ""), "no section `## ["),
+        (GOOD.replace("1.2.0", "1.1.0"), "no section `## ["),
         (GOOD.replace("- CLI: a new command.", ""), "is empty"),
         ("", "the first section must be"),
     ],

@@ -54,7 +54,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_links_are_made_as_they_are(root: Path) -> None:
-    found = extract_root(
+    summary = extract_root(
         archive(
             ("directory", "usr/bin", ""),
             ("file", "usr/bin/busybox", "program"),
@@ -68,7 +68,7 @@ def test_links_are_made_as_they_are(root: Path) -> None:
     assert os.readlink(root / "bin") == "usr/bin"
     assert os.readlink(root / "usr/bin/sh") == "/usr/bin/busybox"
     assert (root / "usr/bin/ls").stat().st_ino == (root / "usr/bin/busybox").stat().st_ino
-    assert (found.files, found.links, found.has_shell, found.skipped) == (1, 4, True, [])
+    assert (summary.files, summary.links, summary.has_shell, summary.skipped) == (1, 4, True, [])
 
 
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
@@ -91,10 +91,10 @@ def test_what_is_packed_is_unpacked(root: Path) -> None:
 
 
 def test_devices_are_left_out_and_told(root: Path) -> None:
-    found = extract_root(
+    summary = extract_root(
         archive(("file", "a", ""), ("device", "dev/null", ""), ("fifo", "run/pipe", "")), root
     )
-    assert found.skipped == ["'dev/null'", "'run/pipe'"]
+    assert summary.skipped == ["'dev/null'", "'run/pipe'"]
     assert os.listdir(root) == ["a"]
 
 
@@ -164,13 +164,13 @@ def test_an_archive_that_ends_too_early_is_refused(root: Path) -> None:
 
 
 def test_it_is_bounded(root: Path) -> None:
-    given = archive(("file", "a", "x" * 50_000), ("file", "b", "y"))
+    archive_file = archive(("file", "a", "x" * 50_000), ("file", "b", "y"))
     with pytest.raises(WorkspaceError, match="more than"):
-        extract_root(given, root, bounds=Bounds(bytes=20_000))
-    given.seek(0)
+        extract_root(archive_file, root, bounds=Bounds(bytes=20_000))
+    archive_file.seek(0)
     (root / "more").mkdir()
     with pytest.raises(WorkspaceError, match="too many"):
-        extract_root(given, root / "more", bounds=Bounds(entries=1))
+        extract_root(archive_file, root / "more", bounds=Bounds(entries=1))
 
 
 STEPS = st.sampled_from(["a", "b", "c", "..", ".", ""])
@@ -194,13 +194,13 @@ def test_whatever_is_in_it_nothing_outside_changes(entries: list[Entry]) -> None
 
 
 def _seen(directory: Path) -> list[Any]:
-    found = (directory / "secret").stat()
+    status = (directory / "secret").stat()
     inside = directory.stat()
     return [
         os.listdir(directory),
-        found.st_mode,
-        found.st_nlink,
-        found.st_size,
+        status.st_mode,
+        status.st_nlink,
+        status.st_size,
         inside.st_mode,
         inside.st_mtime_ns,
     ]

@@ -35,10 +35,10 @@ def test_it_is_built_in_and_a_worker_gives_it_its_own_guard() -> None:
 
 async def test_the_answer_is_status_headers_and_body(sender: Sender, site: Site) -> None:
     site.answers(201, b'{"id": 7}', Content_Type="application/json; charset=utf-8", X_Tag="a")
-    found = output(await sender.send(f"{site.url}/things?q=1#part"))
-    assert (found["status"], found["body"]) == (201, {"id": 7})
-    assert found["headers"]["x-tag"] == "a"
-    assert set(found["headers"]) == {"content-length", "content-type", "x-tag"}
+    response = output(await sender.send(f"{site.url}/things?q=1#part"))
+    assert (response["status"], response["body"]) == (201, {"id": 7})
+    assert response["headers"]["x-tag"] == "a"
+    assert set(response["headers"]) == {"content-length", "content-type", "x-tag"}
     first, headers, body = site.requests[0]
     assert first == "GET /things?q=1 HTTP/1.1"
     assert (headers["host"], body) == (f"127.0.0.1:{site.port}", b"")
@@ -98,8 +98,8 @@ async def test_text_is_sent_as_it_is_and_anything_else_as_json(
     sender: Sender, site: Site, body: Json, sent: bytes, kind: str | None
 ) -> None:
     output(await sender.send(site.url, method="POST", body=body))
-    _, headers, found = site.requests[0]
-    assert (found, headers.get("content-type")) == (sent, kind)
+    _, headers, received = site.requests[0]
+    assert (received, headers.get("content-type")) == (sent, kind)
 
 
 @pytest.mark.parametrize(

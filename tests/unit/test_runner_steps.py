@@ -1,4 +1,4 @@
-"""Steps inside one attempt: each runs once, whoever asks and from wherever."""
+"""Steps inside one attempt: each runs once, whichever thread or task asks."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_what_is_under_way_in_one_thread_is_shared_with_another(attempt: A
         with ThreadPoolExecutor(2) as pool:
             both = [pool.submit(ctx.step, "slow", slow) for _ in range(2)]
             go_on.set()
-            return {"results": [one.result() for one in both]}
+            return {"results": [future.result() for future in both]}
 
     assert output(await attempt(work)) == {"results": [7, 7]}
     assert done == [1]

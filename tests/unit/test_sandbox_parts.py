@@ -53,8 +53,8 @@ def test_another_processor_has_its_own_numbers(monkeypatch: pytest.MonkeyPatch) 
     assert (denied()["mount"], denied()["unshare"]) == (40, 97)
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     assert seccomp_filter() == b""
-    told = shortcomings(Groups({}, is_second=False), is_root=True)
-    assert any("not known" in sentence for sentence in told)
+    sentences = shortcomings(Groups({}, is_second=False), is_root=True)
+    assert any("not known" in sentence for sentence in sentences)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_another_processor_has_its_own_numbers(monkeypatch: pytest.MonkeyPatch) 
 def test_limits_are_written_as_each_version_wants_them(
     is_second: bool, memory: tuple[str, str, bool], cpu: tuple[str, str, bool]
 ) -> None:
-    one = Path("/groups/cograil")
-    places = {"memory": one, "cpu": one, "pids": one}
+    path = Path("/groups/cograil")
+    places = {"memory": path, "cpu": path, "pids": path}
     (group,) = Groups(places, is_second).plan("n", memory_mb=64, cpus=0.5, processes=10)
     assert group["path"] == "/groups/cograil/n"
     assert {memory, cpu, ("pids.max", "11", True)} <= set(group["limits"])
@@ -80,16 +80,16 @@ def test_where_no_group_can_be_made_that_is_said(tmp_path: Path) -> None:
     groups = find_groups(tmp_path / "mounts")
     assert groups.missing == ("memory", "cpu", "pids")
     assert groups.plan("n", memory_mb=64, cpus=1, processes=10) == []
-    told = shortcomings(groups, is_root=False)
-    assert any("no limit of memory, processor time, processes" in sentence for sentence in told)
-    assert any("worker's own user" in sentence for sentence in told)
+    sentences = shortcomings(groups, is_root=False)
+    assert any("no limit of memory, processor time, processes" in sentence for sentence in sentences)
+    assert any("worker's own user" in sentence for sentence in sentences)
 
 
 def test_nothing_of_the_machine_is_asked_for_but_the_stage() -> None:
     parts = bwrap_arguments(RUN, ContainerPolicy(), User(0, 0, "/root"), "/mnt")
     bound = [parts[at + 1] for at, part in enumerate(parts) if part.endswith("bind")]
     assert bound == ["/mnt/root", "/mnt/room"]
-    assert "--unshare-net" in parts, "there is no bridge, so there is nothing"
+    assert "--unshare-net" in parts, "without a bridge the container has no network"
     for needed in ("--unshare-user", "--unshare-pid", "--disable-userns", "--die-with-parent", "--clearenv"):
         assert needed in parts
     assert "--unshare-net" not in bwrap_arguments(

@@ -58,11 +58,11 @@ def test_a_flag_wins_over_the_environment_which_wins_over_the_default(
     settings = load_settings({"port": 2222, "lease.heartbeat_seconds": 4, "host": None})
     assert (settings.port, settings.lease.seconds, settings.lease.heartbeat_seconds) == (2222, 30, 4)
     assert settings.host == "127.0.0.1"
-    found = origins(settings)
-    assert found["port"] == "flag"
-    assert found["lease.seconds"] == "environment COGRAIL_LEASE__SECONDS"
-    assert found["lease.heartbeat_seconds"] == "flag"
-    assert found["host"] == "default"
+    sources = origins(settings)
+    assert sources["port"] == "flag"
+    assert sources["lease.seconds"] == "environment COGRAIL_LEASE__SECONDS"
+    assert sources["lease.heartbeat_seconds"] == "flag"
+    assert sources["host"] == "default"
 
 
 def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ def test_secrets_of_sources_are_shown_as_stars(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv(f"COGRAIL_COMPANIES__{name}", "hush-hush")
     settings = load_settings()
     assert settings.companies.rcs_token == "hush-hush"
-    shown = {one.name: one.value for one in describe(settings)}
+    shown = {setting.name: setting.value for setting in describe(settings)}
     assert (shown["companies.inpi_password"], shown["companies.rcs_token"]) == ("***", "***")
     assert "hush-hush" not in repr(settings)
 
@@ -322,9 +322,9 @@ def test_a_settings_file_is_read_and_the_environment_wins(
     settings = load_settings()
     assert (settings.port, settings.worker.concurrency, settings.queues.names) == (9001, 7, ("a", "b"))
     assert settings.data_dir == Path("data")
-    found = origins(settings)
-    assert found["port"] == "environment COGRAIL_PORT"
-    assert found["worker.concurrency"] == "file cograil.toml:5"
+    sources = origins(settings)
+    assert sources["port"] == "environment COGRAIL_PORT"
+    assert sources["worker.concurrency"] == "file cograil.toml:5"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)

@@ -1,4 +1,4 @@
-"""What the gateway is answered is the answer to what it asked, whoever gave up on the same connection."""
+"""The gateway gets the answer to its own request, also when an earlier caller gave up on the connection."""
 
 from __future__ import annotations
 

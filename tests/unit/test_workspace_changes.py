@@ -58,7 +58,7 @@ def read(workspace: Workspace) -> bytes:
 def packed(workspace: Workspace) -> bytes:
     write_archive(workspace, "d", "all.tar.gz")
     with workspace.reading("all.tar.gz") as file, tarfile.open(fileobj=file) as archive:
-        return b"".join(archive.extractfile(one).read() for one in archive)  # type: ignore[union-attr]
+        return b"".join(archive.extractfile(member).read() for member in archive)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("look", [read, packed])

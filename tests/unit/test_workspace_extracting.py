@@ -48,8 +48,8 @@ def files(room: Path) -> dict[str, bytes]:
 
 def test_files_and_directories_come_out(room: Path) -> None:
     packed = tar_gz(entry(b"d/", kind=b"5"), entry(b"d/x", b"one"), entry(b"./run.sh", b"#!", mode=0o755))
-    found = unpack(room, packed)
-    assert (found.files, found.bytes, found.skipped) == (2, 5, [])
+    summary = unpack(room, packed)
+    assert (summary.files, summary.bytes, summary.skipped) == (2, 5, [])
     assert files(room) == {"out/d/x": b"one", "out/run.sh": b"#!"}
     assert os.access(room / "out/run.sh", os.X_OK)
     assert not os.access(room / "out/d/x", os.X_OK)
@@ -96,8 +96,8 @@ def test_an_empty_archive_is_an_empty_directory(room: Path) -> None:
 @pytest.mark.parametrize("what", SKIPPED)
 def test_links_and_devices_are_skipped_and_told(room: Path, what: str) -> None:
     packed, skipped, expected = SKIPPED[what]
-    found = unpack(room, packed)
-    assert found.skipped == skipped
+    summary = unpack(room, packed)
+    assert summary.skipped == skipped
     assert files(room / "out") == expected
     for path in room.rglob("*"):
         assert stat.S_IFMT(path.lstat().st_mode) in (stat.S_IFREG, stat.S_IFDIR)
@@ -107,7 +107,7 @@ def test_links_and_devices_are_skipped_and_told(room: Path, what: str) -> None:
 
 
 def test_modes_and_owners_are_ours(room: Path) -> None:
-    """Whoever runs in the workspace may be another user than we are, and is to work with it."""
+    """The process in the workspace may run as another user than we do, and has to work with it."""
     foreign = {"owner": 4711}
     unpack(
         room,
@@ -118,9 +118,9 @@ def test_modes_and_owners_are_ours(room: Path) -> None:
         ),
     )
     for name, mode in (("d", 0o777), ("d/x", 0o777), ("d/y", 0o666)):
-        found = (room / "out" / name).stat()
-        assert stat.S_IMODE(found.st_mode) == mode
-        assert (found.st_uid, found.st_gid) == (os.getuid(), os.getgid())
+        status = (room / "out" / name).stat()
+        assert stat.S_IMODE(status.st_mode) == mode
+        assert (status.st_uid, status.st_gid) == (os.getuid(), os.getgid())
 
 
 def test_a_file_of_several_gzips_is_one(room: Path) -> None:
@@ -164,9 +164,9 @@ def test_a_gib_of_zeros_is_refused_long_before_its_end(room: Path) -> None:
 @pytest.mark.parametrize("count", [100_000, 100_001])
 def test_a_hundred_thousand_entries_are_the_most(room: Path, count: int) -> None:
     """Of links, which are counted too; each with an extension, which is none."""
-    one = pax(mtime=b"1.5") + link(b"x", b"y")
-    thousand = gzip.compress(one * 1000, 1)
-    (room / "a.tar.gz").write_bytes(thousand * (count // 1000) + tar_gz(one * (count % 1000)))
+    entry = pax(mtime=b"1.5") + link(b"x", b"y")
+    thousand = gzip.compress(entry * 1000, 1)
+    (room / "a.tar.gz").write_bytes(thousand * (count // 1000) + tar_gz(entry * (count % 1000)))
     with Workspace(room) as workspace:
         bounds = Bounds(ratio=10_000)
         if count == 100_000:
@@ -195,7 +195,7 @@ def test_an_archive_in_an_archive_is_a_file(room: Path) -> None:
 
 @pytest.mark.parametrize("in_the_way", ["file", "link", "directory"])
 def test_what_has_no_place_leaves_all_as_it_was(room: Path, in_the_way: str) -> None:
-    """Directories are joined and files replaced; a directory is no file, and a link leads nowhere."""
+    """Directories are joined and files replaced; a directory is not a file, and a link leads nowhere."""
     (room / "out/m").mkdir(parents=True)
     match in_the_way:
         case "file":

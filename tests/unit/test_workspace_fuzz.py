@@ -106,8 +106,8 @@ def test_no_archive_that_can_be_read_gets_out(tmp_path: Path, numbers: range) ->
 def _check(out: Path, number: int) -> None:
     """There are files and directories, with modes of ours, and no second names."""
     for path in [out, *out.rglob("*")]:
-        found = path.lstat()
-        is_file = stat.S_ISREG(found.st_mode)
-        assert is_file or stat.S_ISDIR(found.st_mode), number
-        assert not is_file or found.st_nlink == 1, number
-        assert stat.S_IMODE(found.st_mode) in (0o777, 0o666), number
+        status = path.lstat()
+        is_file = stat.S_ISREG(status.st_mode)
+        assert is_file or stat.S_ISDIR(status.st_mode), number
+        assert not is_file or status.st_nlink == 1, number
+        assert stat.S_IMODE(status.st_mode) in (0o777, 0o666), number
