@@ -51,7 +51,7 @@ def _shapes(operation: str) -> list[type]:
         (endpoint for router in ROUTERS for endpoint in router.endpoints if endpoint.operation == operation),
         None,
     )
-    gives = None if endpoint is None else endpoint.gives
+    gives = None if endpoint is None else endpoint.response_model
     if gives is None:
         return []
     models = list(gives.values()) if isinstance(gives, typing.Mapping) else [gives]

@@ -13,7 +13,7 @@ CLIENTS = {"httpx", "httpx2", "httpcore", "httpcore2", "requests", "aiohttp", "u
 CLIENT_MODULES = {"http.client", "urllib.request", "xmlrpc.client", "ftplib", "smtplib", "telnetlib"}
 OPENERS = {"open_connection", "create_connection", "sock_connect"}
 
-# All but the first only name the errors and the answers of the way out; `containers/docker_engine.py`
+# All but the first only name the errors and the answers of the way out; `docker_engine.py`
 # those of the container engine, to whose socket its own library speaks.
 MAY_NAME_THE_CLIENT = {
     "apps/companies/source_http.py",
@@ -22,8 +22,8 @@ MAY_NAME_THE_CLIENT = {
     "gateway/upstream_client.py",
     "delivery/http_delivery.py",
     "runners/http_handler.py",
-    "containers/artifact_transfer.py",
-    "containers/docker_engine.py",
+    "apps/containers/runtime/artifact_transfer.py",
+    "apps/containers/runtime/docker_engine.py",
     "apps/documents/service_client.py",
 }
 # Socket pairs with their own children.

@@ -83,7 +83,7 @@ def test_every_lazy_part_of_ours_can_be_loaded() -> None:
     for app in installed_apps():
         for command in app.commands.values():
             assert load_object(command.place).name == app.name
-        assert app.api is None or app.api().tables
+        assert app.api is None or app.api().routers
         assert app.pages is None or app.pages().entry.name == app.name
 
 
