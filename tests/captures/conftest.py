@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import Lab, open_lab
+from tests.support.harness import Harness, open_harness
 from vault import Sealing, Vault, open_sealing, open_vault, vault_settings
 
 from cograil.settings import Settings
@@ -26,15 +26,15 @@ def settings(tmp_path: Path, capture_settings: dict[str, Any]) -> Settings:
 
 
 @pytest.fixture
-async def lab(dsn: str, settings: Settings) -> AsyncIterator[Lab]:
-    async with open_lab(dsn, settings) as lab:
+async def lab(dsn: str, settings: Settings) -> AsyncIterator[Harness]:
+    async with open_harness(dsn, settings) as lab:
         yield lab
         assert [str(finding) for finding in await lab.findings()] == []
     assert [task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}] == []
 
 
 @pytest.fixture
-async def vault(lab: Lab, dsn: str, settings: Settings) -> AsyncIterator[Vault]:
+async def vault(lab: Harness, dsn: str, settings: Settings) -> AsyncIterator[Vault]:
     async with open_vault(lab, dsn, settings) as vault:
         yield vault
 

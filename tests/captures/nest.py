@@ -87,7 +87,7 @@ async def _serve(order: dict[str, Any]) -> None:
 
 
 async def _work(order: dict[str, Any]) -> None:
-    from lab import open_lab
+    from tests.support.harness import open_harness
 
     from cograil.apps.captures.handlers import sealing
     from cograil.settings import Settings
@@ -96,7 +96,7 @@ async def _work(order: dict[str, Any]) -> None:
     if order.get("is_early"):  # it may be killed before it is ready
         _say(pid=os.getpid())
     async with (
-        open_lab(order["dsn"], settings) as lab,
+        open_harness(order["dsn"], settings) as lab,
         sealing(lab.registry, lab.db, settings),
         lab.running(),
     ):
@@ -120,7 +120,7 @@ def _become(order: dict[str, Any]) -> None:
 
 def main() -> None:
     """Fork what is ordered."""
-    sys.path[:0] = [str(HERE.parent / "database"), str(HERE)]
+    sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
     import vault  # noqa: F401  which imports what children need
 
     import cograil.apps.captures.sealing  # noqa: F401

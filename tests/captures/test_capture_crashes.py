@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from authority import Authority, running_authority
-from doors import Answer, Api
 from nest import Nest, lives, open_nest
+from tests.support.api_client import ApiClient, ApiResponse
 from vault import Sealing, Vault, open_sealing, vault_settings
 
 from cograil.apps.captures.proof_verifier import verify
@@ -52,11 +52,11 @@ class Site:
     settings: dict[str, Any]
     log: Path
 
-    async def server(self, **more: Any) -> tuple[Api, int]:
+    async def server(self, **more: Any) -> tuple[ApiClient, int]:
         told = await self.nest.fork("server", self.dsn, self.settings, **more)
         return replace(self.vault.api, port=told["port"]), told["pid"]
 
-    async def points(self, transactions: set[str], act: Callable[[Api], Awaitable[Any]]) -> list[str]:
+    async def points(self, transactions: set[str], act: Callable[[ApiClient], Awaitable[Any]]) -> list[str]:
         """What a server passes while this is done, in order, each once."""
         api, _ = await self.server(log=str(self.log))
         self.log.write_text("")
@@ -78,10 +78,10 @@ async def site(vault: Vault, dsn: str, settings: Settings, tmp_path: Path) -> As
         yield Site(vault, nest, dsn, settings.model_dump(mode="json"), tmp_path / "points")
 
 
-async def killed(api: Api, pid: int, body: dict[str, Any]) -> None:
+async def killed(api: ApiClient, pid: int, body: dict[str, Any]) -> None:
     """Post to a server that dies of it."""
     with contextlib.suppress(ConnectionError, IndexError, ValueError):
-        answer: Answer = await api.post("/v1/captures", body)
+        answer: ApiResponse = await api.post("/v1/captures", body)
         raise AssertionError(f"it lived, and said {answer.status}")
     await gone(pid)
 

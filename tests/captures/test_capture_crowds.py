@@ -15,8 +15,8 @@ from uuid import uuid4
 import orjson
 import psycopg
 import pytest
-from lab import Lab
 from nest import open_nest
+from tests.support.harness import Harness
 from vault import SAMPLE, Vault, sample, vault_settings
 
 from cograil import fault_injection
@@ -55,7 +55,7 @@ Post = tuple[str, dict[str, Any]]  # a key, and what is posted with it
 class Crowd:
     """Lines to several servers, and two users."""
 
-    lab: Lab
+    lab: Harness
     ports: Sequence[int]
     ada: str
     bob: str

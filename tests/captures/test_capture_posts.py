@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from doors import Answer
-from lab import Lab
+from tests.support.api_client import ApiResponse
+from tests.support.harness import Harness
 from vault import GOLDEN, KEYS, SAMPLE, Vault, now, sample
 
 from cograil import fault_injection
@@ -21,11 +21,11 @@ select event, http_status, user_id::text, tenant_id, capture_id::text, source_ip
 from vault_secure.capture_audit_log order by at, seq"""
 
 
-async def captures_in(lab: Lab) -> int:
+async def captures_in(lab: Harness) -> int:
     return int((await lab.rows("select count(*) from vault_secure.capture_events"))[0][0])
 
 
-async def jobs_in(lab: Lab) -> int:
+async def jobs_in(lab: Harness) -> int:
     return int((await lab.rows("select count(*) from cograil.jobs"))[0][0])
 
 
@@ -182,7 +182,7 @@ async def test_a_clock_that_is_wrong_by_more_than_300_s_is_422_for_what_is_new(v
     assert -292_000 < skew <= -290_000
 
 
-def _told(answer: Answer) -> dict[str, str]:
+def _told(answer: ApiResponse) -> dict[str, str]:
     """All headers that are not each answer's own."""
     own = ("date", "x-request-id")
     return {name: value for name, value in answer.headers.items() if name not in own}

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from lab import Lab
+from tests.support.harness import Harness
 from vault import SAMPLE, Vault, sample
 
 from cograil.apps.captures import queries, states
@@ -47,7 +47,7 @@ async def _posted(vault: Vault) -> Capture:
     return found
 
 
-async def _put(lab: Lab, state: str) -> None:
+async def _put(lab: Harness, state: str) -> None:
     """There at once, past what checks moves."""
     await lab.rows(PUT.format("disable"))
     await lab.rows(MOVE, state=state)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from receivers import HERE, QUICK, receiving, relaying
+from tests.support.webhook_receiver import ALLOW_LOOPBACK, FAST_RELAY, open_receiver, run_relay
 from vault import KEK_ID, Sealing, Vault, open_sealing, sample, vault_settings
 
 from cograil.apps.captures import states
@@ -208,13 +208,13 @@ class TestTelling:
     def settings(self, tmp_path: Path) -> Settings:
         return vault_settings(tmp_path).model_copy(
             update={
-                "outbound": Settings(outbound=HERE).outbound,
-                "relay": Settings(relay=QUICK).relay,
+                "outbound": Settings(outbound=ALLOW_LOOPBACK).outbound,
+                "relay": Settings(relay=FAST_RELAY).relay,
             }
         )
 
     async def test_subscribers_hear_of_the_seal_and_of_failure(self, house: Sealing, eventually: Any) -> None:
-        async with receiving() as receiver, relaying(house.vault.lab):
+        async with open_receiver() as receiver, run_relay(house.vault.lab):
             types = ["captures.sealed", "captures.failed"]
             made = await house.vault.api.post("/api/v1/subscriptions", {"url": receiver.url, "types": types})
             assert made.status == 201, made.raw

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bureau import Bureau, open_bureau, until
-from receivers import HERE, Receiver, receiving
 from registers import INPI, RCS, RECHERCHE, said
+from tests.support.webhook_receiver import ALLOW_LOOPBACK, WebhookReceiver, open_receiver
 from tests.torture.nursery import Child, Nursery, open_nursery
 
 from cograil.setting_sections import OutboundSettings
@@ -67,7 +67,7 @@ class Scene:
     """A door here, everybody else forked, and somebody who wants to hear of it all."""
 
     def __init__(
-        self, bureau: Bureau, nursery: Nursery, dsn: str, own: dict[str, Any], receiver: Receiver
+        self, bureau: Bureau, nursery: Nursery, dsn: str, own: dict[str, Any], receiver: WebhookReceiver
     ) -> None:
         self.bureau = bureau
         self.nursery = nursery
@@ -159,10 +159,10 @@ async def open_scene(dsn: str, directory: Path, companies: dict[str, Any]) -> As
     async with (
         open_bureau(dsn, **companies) as bureau,
         open_nursery(directory) as nursery,
-        receiving() as receiver,
+        open_receiver() as receiver,
     ):
         async with bureau.lab.db.transaction("subscribe") as tx:
-            policy = OutboundSettings(**HERE)  # type: ignore[arg-type]
+            policy = OutboundSettings(**ALLOW_LOOPBACK)  # type: ignore[arg-type]
             await subscribe(tx, "default", Destination(receiver.url), policy, types=TYPES)
         yield Scene(bureau, nursery, dsn, bureau.registers.settings(**companies), receiver)
         assert [str(finding) for finding in await bureau.lab.findings()] == []

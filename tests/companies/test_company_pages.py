@@ -8,9 +8,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from browsing import Browser, roles_are_asked_for, token_of
 from bureau import Bureau, open_bureau, until
 from registers import DANONE, INPI, OTHER, SIRET, said
+from tests.support.page_client import PageClient, check_required_roles, form_token
 
 from cograil.apps.companies import company_search
 from cograil.apps.companies.company_search import find_companies
@@ -20,22 +20,22 @@ REFRESH = re.compile(rb'action="(/ui/companies/requests/[^"]+/refresh)"')
 
 
 @pytest.fixture
-def browser(closed: Bureau) -> Browser:
-    return Browser(closed.api)
+def browser(closed: Bureau) -> PageClient:
+    return PageClient(closed.api)
 
 
-async def shown(browser: Browser, path: str = f"/ui/companies/{DANONE}") -> bytes:
+async def shown(browser: PageClient, path: str = f"/ui/companies/{DANONE}") -> bytes:
     page = await browser.get(path)
     assert page.status == 200, page.raw
     return page.raw
 
 
 async def test_a_company_is_asked_for_and_shown_with_all_that_is_known(
-    bureau: Bureau, browser: Browser
+    bureau: Bureau, browser: PageClient
 ) -> None:
     empty = await browser.get("/ui/companies")
     assert b"No companies yet" in empty.raw
-    asked = await browser.post("/ui/companies", {"token": token_of(empty), "number": " 552 032 534 00646 "})
+    asked = await browser.post("/ui/companies", {"token": form_token(empty), "number": " 552 032 534 00646 "})
     assert (asked.status, asked.headers["location"]) == (303, f"/ui/companies/{DANONE}")
     page = (await shown(browser)).decode()
     (run,) = await bureau.lab.rows("select job_id::text, siren from cograil.company_runs")
@@ -64,7 +64,7 @@ async def test_a_company_is_asked_for_and_shown_with_all_that_is_known(
     assert target
 
 
-async def test_a_number_that_is_none_is_told_beside_the_form(closed: Bureau, browser: Browser) -> None:
+async def test_a_number_that_is_none_is_told_beside_the_form(closed: Bureau, browser: PageClient) -> None:
     token = await browser.token("/ui/companies")
     for number, told in (
         ("", b"give a siren of 9 digits or a siret of 14"),
@@ -77,7 +77,9 @@ async def test_a_number_that_is_none_is_told_beside_the_form(closed: Bureau, bro
     assert await closed.lab.rows("select count(*) from cograil.company_requests") == [(0,)]
 
 
-async def test_a_number_that_looks_mistyped_is_asked_for_and_told(bureau: Bureau, browser: Browser) -> None:
+async def test_a_number_that_looks_mistyped_is_asked_for_and_told(
+    bureau: Bureau, browser: PageClient
+) -> None:
     token = await browser.token("/ui/companies")
     answer = await browser.post("/ui/companies", {"token": token, "number": "123456789"})
     assert answer.headers["location"] == "/ui/companies/123456789"
@@ -95,7 +97,7 @@ async def _is_over(bureau: Bureau, siren: str = DANONE) -> bool:
 
 
 async def test_a_refresh_is_confirmed_audited_and_refused_within_the_cooldown(
-    bureau: Bureau, browser: Browser
+    bureau: Bureau, browser: PageClient
 ) -> None:
     id = await bureau.asked()
     page = await shown(browser)
@@ -128,7 +130,7 @@ async def test_a_refresh_is_confirmed_audited_and_refused_within_the_cooldown(
 async def test_while_a_run_is_under_way_its_job_is_shown_and_no_button(dsn: str) -> None:
     async with open_bureau(dsn, sync_seconds=0) as bureau:
         await bureau.asked()
-        page = await shown(Browser(bureau.api))
+        page = await shown(PageClient(bureau.api))
         ((job_id,),) = await bureau.lab.rows("select id::text from cograil.jobs")
     assert f'href="/ui/jobs/{job_id}"'.encode() in page
     assert b"No data yet" in page
@@ -136,7 +138,7 @@ async def test_while_a_run_is_under_way_its_job_is_shown_and_no_button(dsn: str)
 
 
 async def test_what_failed_says_which_register_and_what_is_old_says_so(
-    bureau: Bureau, browser: Browser
+    bureau: Bureau, browser: PageClient
 ) -> None:
     bureau.registers.answer(INPI, said(503))
     id = await bureau.asked()
@@ -148,7 +150,7 @@ async def test_what_failed_says_which_register_and_what_is_old_says_so(
     assert b"is stale since" in page
 
 
-async def test_each_role_sees_and_does_what_the_api_lets_it(bureau: Bureau, browser: Browser) -> None:
+async def test_each_role_sees_and_does_what_the_api_lets_it(bureau: Bureau, browser: PageClient) -> None:
     api, ann = bureau.api, str(uuid4())
     id = await bureau.asked(key=await api.make_key("submitter", user_id=ann))
     path = f"/ui/companies/requests/{id}/refresh"
@@ -164,7 +166,7 @@ async def test_each_role_sees_and_does_what_the_api_lets_it(bureau: Bureau, brow
         assert DANONE.encode() in listed
         assert (b"SHA-256" in page, b'name="number"' in listed) == (documents, asks), role
         assert (REFRESH.search(page) is not None) == refreshes, role
-        yes = {"token": token_of(await browser.get("/ui/companies")), "confirmed": "yes"}
+        yes = {"token": form_token(await browser.get("/ui/companies")), "confirmed": "yes"}
         if not refreshes:
             assert (await browser.post(path, yes)).status == 403
         if not asks:
@@ -173,7 +175,7 @@ async def test_each_role_sees_and_does_what_the_api_lets_it(bureau: Bureau, brow
 
 
 async def test_what_others_asked_for_is_not_there_for_a_submitter_nor_for_another_tenant(
-    bureau: Bureau, browser: Browser
+    bureau: Bureau, browser: PageClient
 ) -> None:
     api = bureau.api
     id = await bureau.asked(key=await api.make_key("operator"))
@@ -194,7 +196,7 @@ async def test_what_others_asked_for_is_not_there_for_a_submitter_nor_for_anothe
 
 
 async def test_companies_are_found_by_number_and_by_name_page_after_page(
-    bureau: Bureau, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    bureau: Bureau, browser: PageClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for siren in (DANONE, OTHER, DANONE):
         await bureau.asked(siren)
@@ -222,17 +224,17 @@ async def test_companies_are_found_by_number_and_by_name_page_after_page(
     assert seen == [DANONE, OTHER]  # each once, though one was asked for twice
 
 
-async def test_every_page_and_every_form_asks_for_its_role(browser: Browser) -> None:
-    await roles_are_asked_for(browser, [companies])
+async def test_every_page_and_every_form_asks_for_its_role(browser: PageClient) -> None:
+    await check_required_roles(browser, [companies])
 
 
 async def test_without_the_app_there_are_no_pages(dsn: str) -> None:
     async with open_bureau(dsn, is_enabled=False) as bureau:
-        browser = Browser(bureau.api)
+        browser = PageClient(bureau.api)
         page = await browser.get("/ui/companies")
         assert (page.status, b"is off" in page.raw) == (200, True)
         assert b"/ui/companies" not in await shown(browser, "/ui/")
 
 
-async def test_with_the_app_it_is_in_the_navigation(browser: Browser) -> None:
+async def test_with_the_app_it_is_in_the_navigation(browser: PageClient) -> None:
     assert b'href="/ui/companies"' in await shown(browser, "/ui/")

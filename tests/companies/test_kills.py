@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from bureau import until
-from doors import Api
 from registers import INPI, RCS, RECHERCHE, said
 from scene import EACH_ONCE, Case, Scene, open_scene, port_of
+from tests.support.api_client import ApiClient
 from tests.torture.nursery import Child
 
 
@@ -106,7 +106,7 @@ async def end_it(scene: Scene, role: str, case: Case, fault: str | None = None) 
     """The sweeper of a worker, or a server that is asked for it; it has ended the run, or died of it."""
     one = await scene.fork(role, fault=fault)
     if role == "server":
-        api = Api(scene.bureau.lab, scene.bureau.api.context, await port_of(one))
+        api = ApiClient(scene.bureau.lab, scene.bureau.api.context, await port_of(one))
         with contextlib.suppress(Exception):
             await api.get(f"/v1/requests/{case.id}")
         return one

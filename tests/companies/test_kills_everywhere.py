@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from bureau import until
-from doors import Api
 from registers import RECHERCHE
 from scene import EACH_ONCE, ENDINGS, Case, Ending, Scene, open_scene, port_of
+from tests.support.api_client import ApiClient
 from tests.torture.nursery import Child
 
 LOOKS = 5
@@ -264,19 +264,19 @@ async def points_of(scene: Scene, role: str, ending: Ending, known: Case) -> Cou
 # -- servers -----------------------------------------------------------------------------------------------
 
 
-async def post(api: Api, case: Case) -> None:
+async def post(api: ApiClient, case: Case) -> None:
     await api.post("/v1/requests", {"siren": case.siren}, headers={"idempotency-key": case.siren})
 
 
-async def refresh(api: Api, case: Case) -> None:
+async def refresh(api: ApiClient, case: Case) -> None:
     await api.post(f"/v1/requests/{case.id}:refresh-company")
 
 
-async def look(api: Api, case: Case) -> None:
+async def look(api: ApiClient, case: Case) -> None:
     await api.get(f"/v1/requests/{case.id}")
 
 
-Deed = Callable[[Api, Case], Awaitable[None]]
+Deed = Callable[[ApiClient, Case], Awaitable[None]]
 DEEDS: list[Deed] = [post, refresh, look]
 OF_A_DEED: dict[Deed, list[str]] = {
     post: ["companies.submit.insert_outbox:1", "companies.submit.commit.before:2"],
@@ -304,7 +304,7 @@ async def _served(scene: Scene, deed: Deed, fault: str | None = None) -> tuple[C
     if deed is look:
         await scene.bureau.age(31, case.siren)
     server = await scene.fork("server", fault=fault)
-    api = Api(scene.bureau.lab, scene.bureau.api.context, await port_of(server))
+    api = ApiClient(scene.bureau.lab, scene.bureau.api.context, await port_of(server))
     with suppress(Exception):
         await deed(api, case)
     return server, case

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from browsing import Browser
 from bureau import Bureau, told, until, working
 from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, Asked, extract, result, results, said, silence
+from tests.support.page_client import PageClient
 
 from cograil.apps.companies.enrichment import House, cache_key
 from cograil.apps.companies.queries import Of, find_left, list_held, lock_company
@@ -228,7 +228,7 @@ class TestNobodyWorks:
         await left_at(closed, "inpi")
 
     async def test_a_page_shows_no_run_that_lost_its_lock(self, closed: Bureau) -> None:
-        page = await Browser(closed.api).get(f"/ui/companies/{DANONE}")
+        page = await PageClient(closed.api).get(f"/ui/companies/{DANONE}")
         assert b'<span class="badge waiting">PARTIAL</span>' in page.raw
         assert b"worker lost" in page.raw
         assert await closed.lab.rows(RUNS) == [("REQUEST_CREATED", 1, True, "PARTIAL")], "nothing begins"

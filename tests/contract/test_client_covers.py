@@ -6,8 +6,8 @@ import inspect
 import typing
 
 import pytest
-from client_routes import EXCUSED, METHODS
-from documented import of_api
+from tests.support.client_methods import EXCUSED, METHODS
+from tests.support.openapi_check import api_checker
 from tools import clients
 
 from cograil.client import AsyncClient, Client
@@ -15,8 +15,8 @@ from cograil.http.server.application import ROUTERS
 
 
 def test_every_route_has_a_method_or_an_excuse() -> None:
-    """A new route fails here: name its method in tests/database/client_routes.py, or say why it has none."""
-    assert METHODS.keys() | EXCUSED.keys() == of_api().operations.keys()
+    """A new route fails here: name its method in tests/support/client_methods.py, or say why it has none."""
+    assert METHODS.keys() | EXCUSED.keys() == api_checker().operations.keys()
     assert not METHODS.keys() & EXCUSED.keys()
     assert all(len(reason) > 20 for reason in EXCUSED.values())
 

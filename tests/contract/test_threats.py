@@ -3,8 +3,8 @@ or one that is named here."""
 
 from __future__ import annotations
 
-from naming import missing
-from tests.database.api_corpus import CORPUS
+from tests.support.bad_requests import CORPUS
+from tests.support.named_tests import missing_tests
 
 # The rows that are about the doors, by their ids in the matrix. It has no B142, B143, B155 and B156.
 ROWS = [
@@ -83,4 +83,4 @@ def test_every_row_has_a_test() -> None:
 
 
 def test_every_test_that_is_named_exists() -> None:
-    assert missing([*TESTED.values(), *FAULTS.values()]) == []
+    assert missing_tests([*TESTED.values(), *FAULTS.values()]) == []

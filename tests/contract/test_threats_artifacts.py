@@ -12,12 +12,12 @@ nodes of type container, whose API is older than the matrix and wins:
 from __future__ import annotations
 
 import pytest
-from naming import TESTS, missing, named_in
+from tests.support.named_tests import TESTS, missing_tests, names_in_file
 
 ROWS = [f"B{number}" for number in range(91, 125)]
 
 WORKSPACE, CHANGES = "unit/test_workspace.py", "unit/test_workspace_changes.py"
-EXTRACTING, CORPUS = "unit/test_workspace_extracting.py", "unit/hostile_archives.py"
+EXTRACTING, CORPUS = "unit/test_workspace_extracting.py", "support/hostile_archives.py"
 REQUESTS, MOVING = "unit/test_container_requests.py", "unit/test_moving.py"
 WIRE, ARTIFACTS = "containers/test_wire.py", "containers/test_artifacts.py"
 
@@ -106,7 +106,7 @@ NOT_OURS = {
 def in_corpus() -> dict[str, list[str]]:
     """The entries of the corpus by the row that begins their name."""
     rows: dict[str, list[str]] = {}
-    for name in named_in(CORPUS):
+    for name in names_in_file(CORPUS):
         corpus, _, entry = name.removesuffix("]").partition("[")
         if corpus in ("HOSTILE", "SKIPPED"):
             rows.setdefault(entry.split(" ")[0], []).append(f"{CORPUS}::{name}")
@@ -121,7 +121,7 @@ def test_every_row_has_a_test_or_a_reason() -> None:
 
 
 def test_every_test_that_is_named_exists() -> None:
-    assert missing(name for names in TESTED.values() for name in names) == []
+    assert missing_tests(name for names in TESTED.values() for name in names) == []
 
 
 @pytest.mark.parametrize("corpus", ["HOSTILE", "SKIPPED"])

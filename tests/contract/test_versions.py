@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from lab import open_lab
 from tests.components import need
 from tests.conftest import NOT_DURABLE
+from tests.support.harness import open_harness
 
 from cograil.embedded.postgres_binaries import OLDEST_VERSION, installed
 from cograil.embedded.postgres_server import EmbeddedPostgres
@@ -66,7 +66,7 @@ def test_every_statement_can_be_prepared(conninfo: str) -> None:
 
 
 async def test_jobs_run_and_are_cancelled_and_every_invariant_holds(conninfo: str) -> None:
-    async with open_lab(conninfo) as lab, lab.running():
+    async with open_harness(conninfo) as lab, lab.running():
         fans = await lab.submit_many(FAN, [{"numbers": list(range(n))} for n in (0, 1, 20)])
         stuck = await lab.submit(NAP)
         for job_id in fans:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from doors import Api, open_door
-from lab import Lab
-from streams import socket_to
+from tests.support.api_client import ApiClient, serve_api
+from tests.support.event_streams import open_websocket
+from tests.support.harness import Harness
 
 from cograil.errors import NotFound
 from cograil.http.auth import authentication
@@ -28,44 +28,44 @@ def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def outside(lab: Lab, dsn: str) -> AsyncIterator[Api]:
+async def outside(harness: Harness, dsn: str) -> AsyncIterator[ApiClient]:
     """A door that listens everywhere, and the only key there is: one that has ended."""
-    async with open_door(lab, dsn) as api:
+    async with serve_api(harness, dsn) as api:
         await api.make_key("admin")
-    await lab.rows("update cograil.keys set expires_at = now()")
-    settings = lab.settings.model_copy(update={"host": "0.0.0.0"})
-    async with open_door(lab, dsn, settings) as api:
+    await harness.rows("update cograil.keys set expires_at = now()")
+    settings = harness.settings.model_copy(update={"host": "0.0.0.0"})
+    async with serve_api(harness, dsn, settings) as api:
         yield api
 
 
 # -- when the last key has ended --------------------------------------------------------------------------
 
 
-async def test_a_door_to_the_outside_stays_closed_when_the_last_key_ends(outside: Api) -> None:
+async def test_a_door_to_the_outside_stays_closed_when_the_last_key_ends(outside: ApiClient) -> None:
     assert (await outside.get(JOBS)).status == 401
-    await outside.lab.rows("update cograil.keys set revoked_at = now()")
+    await outside.harness.rows("update cograil.keys set revoked_at = now()")
     assert (await outside.get(JOBS)).status == 401
-    await outside.lab.rows("delete from cograil.keys")
+    await outside.harness.rows("delete from cograil.keys")
     assert (await outside.get(JOBS)).status == 401, "not even when there was never a key"
     assert (await outside.get(JOBS, key=await outside.make_key("viewer"))).status == 200
 
 
 @pytest.mark.parametrize("end", ["expires_at = now()", "revoked_at = now()"])
 async def test_a_door_to_this_machine_stays_closed_until_the_last_key_is_forgotten(
-    api: Api, end: str
+    api: ApiClient, end: str
 ) -> None:
     assert (await api.get(JOBS)).status == 200
     key = await api.make_key("submitter")
-    await api.lab.rows(f"update cograil.keys set {end}")
+    await api.harness.rows(f"update cograil.keys set {end}")
     assert (await api.get(JOBS)).status == 401
-    async with api.lab.db.transaction("keys") as tx:
+    async with api.harness.db.transaction("keys") as tx:
         await delete_key(tx, key.split("_")[1])
     assert (await api.get(JOBS)).status == 200
 
 
-async def test_a_key_that_opens_the_door_is_not_forgotten(api: Api) -> None:
+async def test_a_key_that_opens_the_door_is_not_forgotten(api: ApiClient) -> None:
     key_id = (await api.make_key("admin")).split("_")[1]
-    async with api.lab.db.transaction("keys") as tx:
+    async with api.harness.db.transaction("keys") as tx:
         with pytest.raises(NotFound, match="revoke it first"):
             await delete_key(tx, key_id)
         await revoke_key(tx, key_id)
@@ -74,7 +74,7 @@ async def test_a_key_that_opens_the_door_is_not_forgotten(api: Api) -> None:
             await delete_key(tx, key_id)
 
 
-async def test_without_keys_nobody_comes_in_from_elsewhere(api: Api) -> None:
+async def test_without_keys_nobody_comes_in_from_elsewhere(api: ApiClient) -> None:
     """A caller from elsewhere reaches a port on loopback only through a proxy that let it in."""
     here = await api.context.keys.caller(RequestHeaders([]), "127.0.0.1")
     assert here.role == "admin"
@@ -86,7 +86,7 @@ async def test_without_keys_nobody_comes_in_from_elsewhere(api: Api) -> None:
 # -- who says where it comes from -------------------------------------------------------------------------
 
 
-async def guess(api: Api, count: int = 25) -> list[int]:
+async def guess(api: ApiClient, count: int = 25) -> list[int]:
     """Wrong keys, each from somewhere else by its own word."""
     return [
         (await api.get(JOBS, key="cog_a_b", headers={"x-forwarded-for": f"198.51.100.{n}"})).status
@@ -94,18 +94,18 @@ async def guess(api: Api, count: int = 25) -> list[int]:
     ]
 
 
-async def test_nobody_is_believed_who_says_that_he_is_elsewhere(api: Api) -> None:
+async def test_nobody_is_believed_who_says_that_he_is_elsewhere(api: ApiClient) -> None:
     """B146: 20 wrong keys are all that one address has, and the audit log names the real one."""
     key = await api.make_key("admin")
     assert (await guess(api))[20:] == [429] * 5
     forged = {"x-forwarded-for": "198.51.100.7", "forwarded": "for=198.51.100.8"}
     assert (await api.post(PAUSE, key=key, headers=forged)).status == 200
-    assert await api.lab.rows("select address from cograil.audit_log") == [("127.0.0.1",)]
+    assert await api.harness.rows("select address from cograil.audit_log") == [("127.0.0.1",)]
 
 
-async def test_a_proxy_that_is_trusted_says_who_calls(lab: Lab, dsn: str) -> None:
+async def test_a_proxy_that_is_trusted_says_who_calls(harness: Harness, dsn: str) -> None:
     server = ServerSettings(trusted_proxies=("127.0.0.0/8", "10.0.0.0/8"))
-    async with open_door(lab, dsn, lab.settings.model_copy(update={"server": server})) as api:
+    async with serve_api(harness, dsn, harness.settings.model_copy(update={"server": server})) as api:
         assert (await api.get(JOBS)).status == 401, "it brings others here, so they need a key"
         key = await api.make_key("admin")
         assert 429 not in await guess(api)
@@ -118,7 +118,7 @@ async def test_a_proxy_that_is_trusted_says_who_calls(lab: Lab, dsn: str) -> Non
         for number, headers in enumerate((trusted, *others)):
             pause = f"/api/v1/queues/q{number}/pause"
             assert (await api.post(pause, key=key, headers=headers)).status == 200
-    rows = await lab.rows("select address from cograil.audit_log order by id")
+    rows = await harness.rows("select address from cograil.audit_log order by id")
     assert [row[0] for row in rows] == ["198.51.100.7", "127.0.0.1", "2001:db8::7", "127.0.0.1"]
 
 
@@ -126,16 +126,16 @@ async def test_a_proxy_that_is_trusted_says_who_calls(lab: Lab, dsn: str) -> Non
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost.evil.example", ""])
-async def test_a_page_of_another_site_does_nothing_without_a_key(api: Api, origin: str) -> None:
+async def test_a_page_of_another_site_does_nothing_without_a_key(api: ApiClient, origin: str) -> None:
     foreign = {"origin": origin, "content-type": "text/plain"}
     for answer in (await api.post(PAUSE, headers=foreign), await api.get("/api/v1/audit", headers=foreign)):
         assert (answer.status, answer.code) == (403, "foreign_origin")
-    async with socket_to(api.port, "/ws/jobs/x", origin=origin) as socket:
+    async with open_websocket(api.port, "/ws/jobs/x", origin=origin) as socket:
         assert socket.status == 403
     assert (await api.post(PAUSE, headers={"origin": "http://localhost"})).status == 200
 
 
-async def test_a_name_that_was_made_to_lead_here_is_none_of_ours(api: Api) -> None:
+async def test_a_name_that_was_made_to_lead_here_is_none_of_ours(api: ApiClient) -> None:
     """Rebinding: the page's own site, by its name, is suddenly this machine."""
     for host in ("evil.example", f"evil.example:{api.port}", "127.0.0.1.evil.example", "10.0.0.1", "x y"):
         answer = await api.get("/api/v1/audit", headers={"host": host, "origin": f"http://{host}"})
@@ -150,7 +150,7 @@ async def test_the_name_that_one_was_told_to_listen_on_is_ours() -> None:
         reject_foreign_origin(RequestHeaders([]), "127.0.0.1")
 
 
-async def test_who_has_a_key_may_come_from_any_page(api: Api) -> None:
+async def test_who_has_a_key_may_come_from_any_page(api: ApiClient) -> None:
     """Without a key of its own a page of another site cannot do anything, so it is not asked where it is."""
     key = await api.make_key("operator")
     headers = {"origin": "https://app.example", "host": "cograil.example"}

@@ -11,8 +11,8 @@ from uuid import uuid4
 
 import pytest
 import structlog
-from api_corpus import CORPUS, JOBS, Row, get, inputs, job, post
-from doors import Api
+from tests.support.api_client import ApiClient
+from tests.support.bad_requests import CORPUS, JOBS, Row, get, inputs, job, post
 
 from cograil import logs
 
@@ -26,14 +26,14 @@ ANY = "workflow_id: any\nnodes: {a: {handler: echo}}"
 
 
 @pytest.fixture
-async def door(api: Api) -> Api:
+async def door(api: ApiClient) -> ApiClient:
     for text in (HELLO, ANY):
         assert (await api.post("/api/v1/workflows", {"source": text})).status == 201
     return api
 
 
 @pytest.mark.parametrize("rows", CORPUS, ids=["http", "json", "names", "callbacks"])
-async def test_every_row_is_answered_as_the_matrix_says(door: Api, rows: list[Row]) -> None:
+async def test_every_row_is_answered_as_the_matrix_says(door: ApiClient, rows: list[Row]) -> None:
     wrong = []
     for row in rows:
         answer = await door.raw(row.request)
@@ -48,7 +48,7 @@ async def test_every_row_is_answered_as_the_matrix_says(door: Api, rows: list[Ro
     assert wrong == []
 
 
-async def test_nothing_behind_a_request_of_two_lengths_is_answered(door: Api) -> None:
+async def test_nothing_behind_a_request_of_two_lengths_is_answered(door: ApiClient) -> None:
     """B03: a proxy before us may have taken the second request for a part of the first."""
     hidden = get("/livez")
     answered = await exchange(door, post(b"0\r\n\r\n", "Transfer-Encoding: chunked") + hidden)
@@ -56,7 +56,7 @@ async def test_nothing_behind_a_request_of_two_lengths_is_answered(door: Api) ->
     assert answered.startswith(b"HTTP/1.1 400")
 
 
-async def exchange(door: Api, request: bytes) -> bytes:
+async def exchange(door: ApiClient, request: bytes) -> bytes:
     """All that is answered until the connection is closed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
     writer.write(request)
@@ -66,7 +66,7 @@ async def exchange(door: Api, request: bytes) -> bytes:
     return answered
 
 
-async def test_nothing_is_read_after_a_body_that_is_too_large(door: Api) -> None:
+async def test_nothing_is_read_after_a_body_that_is_too_large(door: ApiClient) -> None:
     """B01 and B02: the connection is closed, whether its end was told or came in pieces."""
     chunks = get(JOBS).replace(b"GET", b"POST")[:-2] + (
         b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -82,7 +82,7 @@ async def test_nothing_is_read_after_a_body_that_is_too_large(door: Api) -> None
 
 @pytest.mark.parametrize("second", [b"FOO / HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nA: \0\r\n\r\n"])
 async def test_what_is_wrong_with_the_next_request_does_not_cut_into_an_answer(
-    door: Api, second: bytes
+    door: ApiClient, second: bytes
 ) -> None:
     """Both came at once. The first is answered as a whole; then either the connection ends or the second is
     refused, and never the other way round."""
@@ -91,7 +91,7 @@ async def test_what_is_wrong_with_the_next_request_does_not_cut_into_an_answer(
     assert answered.count(b'"next_cursor"') == 1
 
 
-async def test_nothing_is_done_for_a_request_whose_end_nobody_knows(door: Api) -> None:
+async def test_nothing_is_done_for_a_request_whose_end_nobody_knows(door: ApiClient) -> None:
     """B03: it has no body that would have to be read before it is done, so it is refused before it begins."""
     made = await door.post("/api/v1/subscriptions", {"url": "https://a.example/hook"})
     path = f"/api/v1/subscriptions/{made.body['subscription_id']}"
@@ -102,7 +102,9 @@ async def test_nothing_is_done_for_a_request_whose_end_nobody_knows(door: Api) -
     assert (await door.call("DELETE", path)).status in (200, 204)
 
 
-async def test_what_is_logged_of_a_request_is_one_line(door: Api, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_what_is_logged_of_a_request_is_one_line(
+    door: ApiClient, capsys: pytest.CaptureFixture[str]
+) -> None:
     """B50: whatever stands in it. A name for the request is taken only if it is a plain word."""
     logs.configure("debug", "json")
     try:
@@ -122,13 +124,13 @@ async def test_what_is_logged_of_a_request_is_one_line(door: Api, capsys: pytest
     assert (await door.get(JOBS, headers={"x-request-id": "a-b_1"})).headers["x-request-id"] == "a-b_1"
 
 
-async def test_large_numbers_come_back_as_they_were(door: Api) -> None:
+async def test_large_numbers_come_back_as_they_were(door: ApiClient) -> None:
     """B32."""
     answer = await door.raw(post(inputs(b"9007199254740993")))
     assert b'"x":9007199254740993' in answer.raw
 
 
-async def test_text_of_all_sorts_comes_back_as_it_was(door: Api) -> None:
+async def test_text_of_all_sorts_comes_back_as_it_was(door: ApiClient) -> None:
     """B36."""
     odd = "\u202e\u200b\U0001f600 e\u0301 \u00e9 \ufeff\u2028 \U0010ffff"
     job_id = (await door.raw(post(inputs(json.dumps(odd).encode())))).body["job_id"]
@@ -136,14 +138,14 @@ async def test_text_of_all_sorts_comes_back_as_it_was(door: Api) -> None:
     assert shown == {"x": odd}
 
 
-async def test_a_slow_body_is_not_waited_for(door: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_body_is_not_waited_for(door: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """B09."""
     monkeypatch.setattr("cograil.http.server.request_limits.BODY_SECONDS", 0.3)
     answer = await door.raw(post(job())[:-5])
     assert (answer.status, answer.code) == (408, "request_timeout")
 
 
-async def test_spelling_makes_no_other_request(door: Api) -> None:
+async def test_spelling_makes_no_other_request(door: ApiClient) -> None:
     """B33, B34 and B35: order, blanks and escapes do not matter, the characters themselves do."""
     header = "Idempotency-Key: spelled"
     first = await door.raw(post(b'{"workflow_id": "any", "input_params": {"a": "A", "n": 1.0}}', header))
@@ -159,7 +161,7 @@ async def test_spelling_makes_no_other_request(door: Api) -> None:
     assert (composed.status, apart.status) == (202, 409)
 
 
-async def test_an_input_that_does_not_fit_is_pointed_at_in_the_request(door: Api) -> None:
+async def test_an_input_that_does_not_fit_is_pointed_at_in_the_request(door: ApiClient) -> None:
     """Wherever a job is asked for: an input may have the name of a field."""
     wrong = {"workflow_id": "hello", "input_params": {"name": 5, "priority": 1}}
     answer = await door.post(JOBS, wrong)

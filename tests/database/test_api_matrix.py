@@ -13,9 +13,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from doors import Api
-from matrices import NOBODYS, Reply, asked, filled, plain
-from streams import listening, socket_to
+from tests.support.access_matrix import UNKNOWN_NAMES, MaskedReply, fill_path, mask_reply, query_string
+from tests.support.api_client import ApiClient
+from tests.support.event_streams import open_event_stream, open_websocket
 
 from cograil.delivery.outbox_fan_out import spread
 from cograil.http.server.application import ROUTERS
@@ -75,27 +75,29 @@ def body_of(endpoint: Endpoint, things: dict[str, str]) -> dict[str, Any] | None
     return bodies[endpoint.body.__name__]
 
 
-async def reply_to(api: Api, endpoint: Endpoint, things: dict[str, str], key: str, query: str = "") -> Reply:
+async def reply_to(
+    api: ApiClient, endpoint: Endpoint, things: dict[str, str], key: str, query: str = ""
+) -> MaskedReply:
     """What is answered; of a stream that begins, that it does."""
-    path = filled(endpoint, things) + (f"?{query}" if query else "")
+    path = fill_path(endpoint, things) + (f"?{query}" if query else "")
     body = body_of(endpoint, things)
     if endpoint.method == SOCKET:
-        async with socket_to(api.port, path, key) as socket:
+        async with open_websocket(api.port, path, key) as socket:
             raw = await socket.reader.readexactly(int(socket.headers.get("content-length", "0")))
             status = socket.status
     elif endpoint.is_stream:
-        async with listening(api.port, path, key) as stream:
+        async with open_event_stream(api.port, path, key) as stream:
             raw = await stream.reader.readexactly(int(stream.headers.get("content-length", "0")))
             status = stream.status
     else:
         answer = await api.call(endpoint.method, path, body, key=key)
         status, raw = answer.status, answer.raw
     sent = path + json.dumps(body)
-    return plain(status, raw.decode(), [thing for thing in things.values() if thing in sent])
+    return mask_reply(status, raw.decode(), [thing for thing in things.values() if thing in sent])
 
 
 @pytest.fixture(autouse=True)
-def testing(api: Api, monkeypatch: pytest.MonkeyPatch) -> Any:
+def testing(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Without this some routes are closed to everybody; and no stream outlives its test."""
     monkeypatch.setenv("COGRAIL_TESTING", "1")
     yield
@@ -106,20 +108,20 @@ def testing(api: Api, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_every_route_is_open_to_its_roles_and_no_others(api: Api, role: Role) -> None:
+async def test_every_route_is_open_to_its_roles_and_no_others(api: ApiClient, role: Role) -> None:
     key, caller = await api.make_key(role), Caller("default", role)
     for endpoint in ENDPOINTS:
-        reply = await reply_to(api, endpoint, NOBODYS, key)
+        reply = await reply_to(api, endpoint, UNKNOWN_NAMES, key)
         is_refused = reply.status == 403
         assert is_refused == (not caller.may(*endpoint.requires)), (endpoint.path, reply)
         is_told = endpoint.path.startswith("/health") and reply.status == 503  # nobody advances jobs here
         assert reply.status < 500 or is_told, (endpoint.path, reply)
 
 
-async def test_without_a_key_nothing_is_open_but_the_probes(api: Api) -> None:
+async def test_without_a_key_nothing_is_open_but_the_probes(api: ApiClient) -> None:
     await api.make_key("viewer")
     for endpoint in ENDPOINTS:
-        assert (await reply_to(api, endpoint, NOBODYS, "")).status == 401, endpoint.path
+        assert (await reply_to(api, endpoint, UNKNOWN_NAMES, "")).status == 401, endpoint.path
     for probe in PROBES:
         assert (await api.get(probe.path)).status == 200, probe.path
 
@@ -127,14 +129,14 @@ async def test_without_a_key_nothing_is_open_but_the_probes(api: Api) -> None:
 # -- tenants --------------------------------------------------------------------------------------------
 
 
-async def settled(api: Api) -> Tenant:
+async def settled(api: ApiClient) -> Tenant:
     """A tenant with one of everything that has an id or a name."""
     key = await api.make_key("admin", "acme", name="acme-key")
     assert (await api.post("/api/v1/workflows", {"source": OURS}, key=key)).status == 201
     subscription = await api.post("/api/v1/subscriptions", {"url": HOOK}, key=key)
     body = {"workflow_id": "acme_only", "correlation_id": "acme-order", "labels": {"of": "acme-label"}}
     job_id = (await api.post("/api/v1/jobs", body, key=key)).body["job_id"]
-    async with api.lab.db.transaction("test") as tx:
+    async with api.harness.db.transaction("test") as tx:
         assert (await spread(tx, 10)).deliveries
     claimed = await api.post("/api/v1/tasks/claim", {"worker_id": "acme-worker"}, key=key)
     await api.post("/api/v1/queues/acme_queue/pause", {"reason": "acme-reason"}, key=key)
@@ -143,7 +145,7 @@ async def settled(api: Api) -> Tenant:
     assert (await api.post("/api/v1/schedules", planned, key=key)).status == 201
     days = {"first": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"}
     await api.post("/api/v1/schedules/acme_nightly/backfill", days, key=key)
-    things = NOBODYS | {
+    things = UNKNOWN_NAMES | {
         "job_id": job_id,
         "workflow_id": "acme_only",
         "subscription_id": subscription.body["subscription_id"],
@@ -158,11 +160,11 @@ async def settled(api: Api) -> Tenant:
     return Tenant(key, things, words | {"acme", HOOK})
 
 
-async def test_what_is_another_tenants_looks_exactly_like_what_nobody_has(api: Api) -> None:
+async def test_what_is_another_tenants_looks_exactly_like_what_nobody_has(api: ApiClient) -> None:
     """B40: for every route, stream and socket, byte by byte but for the ids; nothing of theirs is told."""
     acme, stranger = await settled(api), await api.make_key("admin", "globex")
     await api.post("/api/v1/workflows", {"source": HELLO}, key=stranger)
-    nobodys = NOBODYS | {"correlation_id": "no-order", "queue": "other_queue"}
+    nobodys = UNKNOWN_NAMES | {"correlation_id": "no-order", "queue": "other_queue"}
     for endpoint in sorted(
         ENDPOINTS, key=lambda endpoint: "audit" not in endpoint.path
     ):  # it tells what they did
@@ -170,7 +172,7 @@ async def test_what_is_another_tenants_looks_exactly_like_what_nobody_has(api: A
             for _ in range(3):  # what changes by itself, such as an age, may change in between
                 replies = []
                 for things in (acme.things, nobodys):
-                    query = asked(endpoint, things) if is_asked else ""
+                    query = query_string(endpoint, things) if is_asked else ""
                     replies.append(await reply_to(api, endpoint, things, stranger, query))
                 if replies[0] == replies[1] or endpoint.method != "GET":
                     break
@@ -184,7 +186,7 @@ async def test_what_is_another_tenants_looks_exactly_like_what_nobody_has(api: A
     await _nothing_was_touched(api, acme)
 
 
-async def test_every_list_shows_its_own_tenant_what_it_has(api: Api) -> None:
+async def test_every_list_shows_its_own_tenant_what_it_has(api: ApiClient) -> None:
     """Else it would mean nothing that others do not see it there."""
     acme = await settled(api)
     for path in LISTS:
@@ -205,7 +207,7 @@ async def test_every_list_shows_its_own_tenant_what_it_has(api: Api) -> None:
     }
 
 
-async def _nothing_was_touched(api: Api, acme: Tenant) -> None:
+async def _nothing_was_touched(api: ApiClient, acme: Tenant) -> None:
     things, key = acme.things, acme.key
     shown = (await api.get(f"/api/v1/jobs/{things['job_id']}", key=key)).body
     assert (shown["job"]["status"], shown["nodes"][0]["status"]) == ("running", "running")
@@ -219,14 +221,14 @@ async def _nothing_was_touched(api: Api, acme: Tenant) -> None:
     assert [queue["is_paused"] for queue in queues if queue["queue"] == "acme_queue"] == [True]
 
 
-async def test_a_cursor_of_another_tenant_is_none(api: Api) -> None:
+async def test_a_cursor_of_another_tenant_is_none(api: ApiClient) -> None:
     acme, stranger = await settled(api), await api.make_key("admin", "globex")
     await api.post("/api/v1/jobs", {"workflow_id": "acme_only"}, key=acme.key)
     tried = 0
     for endpoint in ENDPOINTS:
         if endpoint.query is None or "cursor" not in endpoint.query.model_fields:
             continue
-        path = filled(endpoint, acme.things)
+        path = fill_path(endpoint, acme.things)
         page = (await api.get(f"{path}?limit=1", key=acme.key)).body
         theirs = await api.get(f"{path}?limit=1&cursor={page['next_cursor']}", key=stranger)
         nobodys = await api.get(f"{path}?limit=1&cursor=nobodys", key=stranger)
@@ -235,24 +237,24 @@ async def test_a_cursor_of_another_tenant_is_none(api: Api) -> None:
     assert tried == 6
 
 
-async def test_a_feed_tells_nothing_of_another_tenant(api: Api) -> None:
+async def test_a_feed_tells_nothing_of_another_tenant(api: ApiClient) -> None:
     acme, stranger = await settled(api), await api.make_key("admin", "globex")
     await api.post("/api/v1/workflows", {"source": HELLO}, key=stranger)
     for endpoint in (endpoint for endpoint in ENDPOINTS if endpoint.is_stream and "{" not in endpoint.path):
-        async with listening(api.port, endpoint.path, stranger) as stream:
+        async with open_event_stream(api.port, endpoint.path, stranger) as stream:
             assert await stream.next() is not None  # where it begins
             await api.post("/api/v1/jobs", {"workflow_id": "acme_only"}, key=acme.key)
             mine = (await api.post("/api/v1/jobs", {"workflow_id": "hello"}, key=stranger)).body["job_id"]
             (event,) = await stream.take(1)
         assert event["job_id"] == mine
-        async with listening(api.port, endpoint.path, acme.key) as stream:
+        async with open_event_stream(api.port, endpoint.path, acme.key) as stream:
             sign = await stream.next()
         assert sign is not None
-        async with listening(api.port, f"{endpoint.path}?after={sign.id}", stranger) as stream:
+        async with open_event_stream(api.port, f"{endpoint.path}?after={sign.id}", stranger) as stream:
             assert stream.status == 422
 
 
-async def test_the_id_of_a_key_tells_a_stranger_nothing(api: Api) -> None:
+async def test_the_id_of_a_key_tells_a_stranger_nothing(api: ApiClient) -> None:
     """No route takes one; with another secret it is as good as none."""
     acme, stranger = await settled(api), await api.make_key("admin", "globex")
     ids = [key.split("_", 2)[1] for key in (acme.key, "cog_aaaaaaaaaaaaaaaa_x")]

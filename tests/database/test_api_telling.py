@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from doors import Api
+from tests.support.api_client import ApiClient
 
 HELLO = "workflow_id: hello\nnodes: {greet: {handler: hello_world}}"
 SUBSCRIPTIONS, DELIVERIES = "/api/v1/subscriptions", "/api/v1/deliveries"
 
 
-async def test_a_subscription_shows_its_secret_once(api: Api) -> None:
+async def test_a_subscription_shows_its_secret_once(api: ApiClient) -> None:
     made = await api.post(SUBSCRIPTIONS, {"url": "https://example.com/hook", "types": ["job.completed"]})
     assert made.status == 201, made.raw
     name = made.body["subscription_id"]
@@ -21,7 +21,7 @@ async def test_a_subscription_shows_its_secret_once(api: Api) -> None:
     assert (await api.get(f"{SUBSCRIPTIONS}/{name}")).status == 404
 
 
-async def test_a_receiver_that_must_not_be_told_is_refused(api: Api) -> None:
+async def test_a_receiver_that_must_not_be_told_is_refused(api: ApiClient) -> None:
     for url in ("http://127.0.0.1/", "ftp://example.com/", "http://a@example.com/", "https://[::1]/"):
         answer = await api.post(SUBSCRIPTIONS, {"url": url})
         assert answer.status == 422, url
@@ -29,7 +29,7 @@ async def test_a_receiver_that_must_not_be_told_is_refused(api: Api) -> None:
         assert answer.body["pointer"] == "/url"
 
 
-async def test_a_foreign_subscription_is_unknown(api: Api) -> None:
+async def test_a_foreign_subscription_is_unknown(api: ApiClient) -> None:
     mine, other = await api.make_key("operator", "acme"), await api.make_key("operator", "globex")
     name = (await api.post(SUBSCRIPTIONS, {"url": "https://example.com/"}, key=mine)).body["subscription_id"]
     assert (await api.get(f"{SUBSCRIPTIONS}/{name}", key=other)).status == 404
@@ -37,7 +37,7 @@ async def test_a_foreign_subscription_is_unknown(api: Api) -> None:
     assert (await api.get(SUBSCRIPTIONS, key=other)).body["subscriptions"] == []
 
 
-async def test_a_secret_is_replaced_and_shown_once(api: Api) -> None:
+async def test_a_secret_is_replaced_and_shown_once(api: ApiClient) -> None:
     made = (await api.post(SUBSCRIPTIONS, {"url": "https://example.com/hook"})).body
     path = f"{SUBSCRIPTIONS}/{made['subscription_id']}/rotate"
     rotated = await api.post(path)
@@ -51,21 +51,21 @@ async def test_a_secret_is_replaced_and_shown_once(api: Api) -> None:
     assert (refused.status, refused.code, refused.body["pointer"]) == (422, "callback_secret", "/secret")
     stranger = await api.make_key("operator", "globex")
     assert (await api.post(path, key=stranger)).status == 404
-    audited = await api.lab.rows(
+    audited = await api.harness.rows(
         "select data::text from cograil.audit_log where action = 'rotate subscription'"
     )
     assert len(audited) == 2
     assert "whsec" not in str(audited)
 
 
-async def test_deliveries_are_listed_and_unknown_ones_are_not_sent(api: Api) -> None:
+async def test_deliveries_are_listed_and_unknown_ones_are_not_sent(api: ApiClient) -> None:
     assert (await api.get(DELIVERIES)).body == {"deliveries": [], "next_cursor": None}
     assert (await api.get(f"{DELIVERIES}?state=lost")).code == "invalid_parameter"
     assert (await api.post(f"{DELIVERIES}/01a1e50c-7310-7248-8dd1-729d3582eaf2/resend")).status == 404
     assert (await api.get(f"{DELIVERIES}/x")).status == 404
 
 
-async def test_a_job_with_a_callback_that_must_not_be_is_refused(api: Api) -> None:
+async def test_a_job_with_a_callback_that_must_not_be_is_refused(api: ApiClient) -> None:
     await api.post("/api/v1/workflows", {"source": HELLO})
     body = {"workflow_id": "hello", "callback": {"url": "http://169.254.169.254/"}}
     answer = await api.post("/api/v1/jobs", body)

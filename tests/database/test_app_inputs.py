@@ -9,16 +9,16 @@ import json
 from pathlib import Path
 
 import pytest
-from api_corpus import HTTP, JOBS, JSON_ROWS, Row
-from documented import of_apps
-from doors import Api
-from lab import quick_settings
+from tests.support.api_client import ApiClient
+from tests.support.bad_requests import HTTP, JOBS, JSON_ROWS, Row
+from tests.support.harness import quick_settings
+from tests.support.openapi_check import app_checkers
 
 from cograil.settings import Settings
 
 POSTS = [
     (name, path.replace("{id}", "a").replace("{key}", "a"))
-    for name, described in sorted(of_apps().items())
+    for name, described in sorted(app_checkers().items())
     for method, path in described.operations.values()
     if method == "POST"
 ]
@@ -27,7 +27,7 @@ LINE = f"POST {JOBS} HTTP/1.1".encode()
 
 
 @pytest.fixture
-def lab_settings(tmp_path: Path) -> Settings:
+def harness_settings(tmp_path: Path) -> Settings:
     """All apps are on."""
     return quick_settings(data_dir=tmp_path, documents={"data_dir": tmp_path / "documents"})
 
@@ -38,12 +38,12 @@ def rows() -> list[Row]:
 
 
 @pytest.mark.parametrize(("name", "path"), POSTS)
-async def test_every_row_is_refused_in_the_words_of_the_app(api: Api, name: str, path: str) -> None:
+async def test_every_row_is_refused_in_the_words_of_the_app(api: ApiClient, name: str, path: str) -> None:
     wrong = []
     for row in rows():
         answer = await api.raw(row.request.replace(LINE, f"POST {path} HTTP/1.1".encode(), 1))
         kind = answer.headers.get("content-type", "")
-        flaws = of_apps()[name].wrong("POST", path, answer.status, kind, answer.raw)
+        flaws = app_checkers()[name].wrong("POST", path, answer.status, kind, answer.raw)
         is_ours = kind == "application/problem+json" and "code" in json.loads(answer.raw)  # before any door
         is_passed_over = path == LENIENT and answer.status == 200 and row.status != 400
         if not (400 <= answer.status < 500 or is_passed_over) or (flaws and not is_ours):

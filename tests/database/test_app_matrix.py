@@ -15,11 +15,11 @@ from uuid import uuid4
 
 import pytest
 import pytest_asyncio
-from doors import Api
-from lab import Lab, quick_settings
-from matrices import Reply, asked, filled, plain
 from tests.captures.vault import sample
 from tests.documents.house import House
+from tests.support.access_matrix import MaskedReply, fill_path, mask_reply, query_string
+from tests.support.api_client import ApiClient
+from tests.support.harness import Harness, quick_settings
 
 from cograil.app_registry import App, installed_apps
 from cograil.http.server.dispatcher import Dispatcher
@@ -50,7 +50,7 @@ OTHERS = {
 
 
 @pytest.fixture
-def lab_settings(tmp_path: Path) -> Settings:
+def harness_settings(tmp_path: Path) -> Settings:
     """All apps are on."""
     return quick_settings(
         data_dir=tmp_path / "data",
@@ -97,12 +97,16 @@ def named(endpoint: Endpoint, things: dict[str, str]) -> dict[str, str]:
     return things | ({"id": things[kind]} if kind else {})
 
 
-async def reply_to(api: Api, endpoint: Endpoint, things: dict[str, str], key: str, query: str = "") -> Reply:
-    path = filled(endpoint, named(endpoint, things)) + (f"?{query}" if query else "")
+async def reply_to(
+    api: ApiClient, endpoint: Endpoint, things: dict[str, str], key: str, query: str = ""
+) -> MaskedReply:
+    path = fill_path(endpoint, named(endpoint, things)) + (f"?{query}" if query else "")
     body = body_of(endpoint, things)
     answer = await api.call(endpoint.method, path, body, key=key)
     sent = path + json.dumps(body)
-    return plain(answer.status, answer.raw.decode(), [thing for thing in things.values() if thing in sent])
+    return mask_reply(
+        answer.status, answer.raw.decode(), [thing for thing in things.values() if thing in sent]
+    )
 
 
 # -- nothing is served that is not listed ---------------------------------------------------------------
@@ -134,7 +138,7 @@ def unlisted(app: App, served: list[Endpoint], prefixes: list[str]) -> list[str]
     ] + wild
 
 
-async def test_every_route_that_an_app_serves_is_listed(api: Api, opened: list[Endpoint]) -> None:
+async def test_every_route_that_an_app_serves_is_listed(api: ApiClient, opened: list[Endpoint]) -> None:
     assert DESCRIBED.keys() == {"captures", "companies", "containers", "documents"}
     for app in installed_apps():
         opened.clear()
@@ -145,11 +149,11 @@ async def test_every_route_that_an_app_serves_is_listed(api: Api, opened: list[E
     assert all(any(endpoint.path.startswith(prefix) for prefix in reached) for endpoint in ENDPOINTS)
 
 
-async def test_a_route_that_is_not_listed_is_found(api: Api, opened: list[Endpoint]) -> None:
+async def test_a_route_that_is_not_listed_is_found(api: ApiClient, opened: list[Endpoint]) -> None:
     """So that the test above means something."""
     table = Router("laundry", "/v1/laundry")
     table.get("/shirts", "viewer")(lambda call: None)  # type: ignore[arg-type,return-value]
-    app = App(name="laundry", doors=lambda instance: {"/v1/laundry": Dispatcher(instance, [table])})
+    app = App(name="laundry", routes=lambda instance: {"/v1/laundry": Dispatcher(instance, [table])})
     doors = app.routes(api.context)
     assert unlisted(app, opened, list(doors)) == ["GET /v1/laundry/shirts", "/v1/laundry"]
 
@@ -164,11 +168,11 @@ def test_every_route_is_known_to_the_matrix() -> None:
 
 
 @pytest_asyncio.fixture
-async def front(api: Api) -> AsyncIterator[Api]:
+async def front(api: ApiClient) -> AsyncIterator[ApiClient]:
     """The same at the root of a port of its own, as `cograil documents watch` has it."""
     listening = bind("127.0.0.1", 0)
     async with serving(app_front(api.context, "documents"), listening):
-        yield Api(api.lab, api.context, listening.getsockname()[1], said_wrong=lambda *_: [])
+        yield ApiClient(api.harness, api.context, listening.getsockname()[1], find_mismatches=lambda *_: [])
 
 
 def at_the_root(endpoint: Endpoint) -> Endpoint:
@@ -183,7 +187,7 @@ def at_the_root(endpoint: Endpoint) -> Endpoint:
 
 @pytest.mark.parametrize("role", ROLES)
 async def test_every_route_is_open_to_its_roles_and_no_others(
-    api: Api, front: Api, role: Role, nobodys: dict[str, str]
+    api: ApiClient, front: ApiClient, role: Role, nobodys: dict[str, str]
 ) -> None:
     key, caller = await api.make_key(role), Caller("default", role)
     places = [(api, endpoint) for endpoint in ENDPOINTS]
@@ -192,10 +196,12 @@ async def test_every_route_is_open_to_its_roles_and_no_others(
         reply = await reply_to(place, endpoint, nobodys, key)
         assert (reply.status == 403) == (not caller.may(*endpoint.requires)), (endpoint.path, reply)
         assert reply.status < 500, (endpoint.path, reply)
-    await api.lab.rows("delete from cograil.leases")  # of runs that nobody will make here
+    await api.harness.rows("delete from cograil.leases")  # of runs that nobody will make here
 
 
-async def test_without_a_key_nothing_is_open(api: Api, front: Api, nobodys: dict[str, str]) -> None:
+async def test_without_a_key_nothing_is_open(
+    api: ApiClient, front: ApiClient, nobodys: dict[str, str]
+) -> None:
     await api.make_key("viewer")
     for endpoint in ENDPOINTS:
         assert (await reply_to(api, endpoint, nobodys, "")).status == 401, endpoint.path
@@ -215,7 +221,7 @@ class Owner:
     words: set[str]
 
 
-async def settled(api: Api, lab: Lab, **facts: Any) -> Owner:
+async def settled(api: ApiClient, harness: Harness, **facts: Any) -> Owner:
     """One of everything of every app; a folder of documents is there for the default tenant only."""
     key = await api.make_key("admin", name="acme-key", **facts)
     container = {"id": "acme-run", "image": "acme/image"}
@@ -223,7 +229,7 @@ async def settled(api: Api, lab: Lab, **facts: Any) -> Owner:
     company = await api.post("/v1/requests", {"siren": "552032534", "metadata": {"of": "acme"}}, key=key)
     capture = str(uuid4())
     assert (await api.post("/v1/captures", sample(capture_id=capture), key=key)).status == 202
-    house = House(lab, lab.settings)
+    house = House(harness, harness.settings)
     for name in ("acme-first.cbz", "acme-again.cbz"):
         house.drop(name)
         await house.look()
@@ -240,14 +246,14 @@ async def settled(api: Api, lab: Lab, **facts: Any) -> Owner:
 
 
 async def test_what_is_another_tenants_looks_exactly_like_what_nobody_has(
-    api: Api, lab: Lab, nobodys: dict[str, str]
+    api: ApiClient, harness: Harness, nobodys: dict[str, str]
 ) -> None:
     """B40 for every route of every app, byte by byte but for the ids; and nothing of theirs is changed."""
-    owner, stranger = await settled(api, lab), await api.make_key("admin", "globex")
+    owner, stranger = await settled(api, harness), await api.make_key("admin", "globex")
     before = await everything_shown(api, owner)
     for endpoint in sorted(ENDPOINTS, key=makes):  # at the end the stranger has some of the same name
         for is_asked in (False, True):
-            query = asked(endpoint, {"user": "nobody"}) if is_asked else ""
+            query = query_string(endpoint, {"user": "nobody"}) if is_asked else ""
             replies = [
                 await reply_to(api, endpoint, things, stranger, query) for things in (owner.things, nobodys)
             ]
@@ -265,7 +271,7 @@ def makes(endpoint: Endpoint) -> bool:
     return endpoint.method == "POST" and "{" not in endpoint.path
 
 
-async def everything_shown(api: Api, owner: Owner) -> dict[str, str]:
+async def everything_shown(api: ApiClient, owner: Owner) -> dict[str, str]:
     """What every route shows the owner of what is theirs; nothing else would mean anything."""
     shown = {}
     for endpoint in (endpoint for endpoint in ENDPOINTS if endpoint.method == "GET"):
@@ -279,10 +285,10 @@ async def everything_shown(api: Api, owner: Owner) -> dict[str, str]:
 
 
 async def test_what_belongs_to_a_user_is_no_other_users_of_the_same_tenant(
-    api: Api, lab: Lab, nobodys: dict[str, str]
+    api: ApiClient, harness: Harness, nobodys: dict[str, str]
 ) -> None:
     """Captures are for those who sent them, whatever the others may; a submitter sees its own requests."""
-    owner = await settled(api, lab, user_id=str(uuid4()))
+    owner = await settled(api, harness, user_id=str(uuid4()))
     for role, user in (("admin", str(uuid4())), ("admin", NOBODY), ("submitter", str(uuid4()))):
         stranger = await api.make_key(role, user_id=user)
         private = ("captures",) if role == "admin" else ("captures", "companies")
@@ -305,10 +311,12 @@ where c.relkind in ('r', 'p') and not c.relispartition
 """
 
 
-async def test_the_database_shows_a_door_one_tenant_also_without_a_condition(api: Api, lab: Lab) -> None:
+async def test_the_database_shows_a_door_one_tenant_also_without_a_condition(
+    api: ApiClient, harness: Harness
+) -> None:
     """Every table that has a tenant, those of apps too: nothing without one, of another tenant nothing."""
-    await settled(api, lab)
-    tables = [name for (name,) in await lab.rows(WITH_TENANT)]
+    await settled(api, harness)
+    tables = [name for (name,) in await harness.rows(WITH_TENANT)]
     seen: dict[str | None, set[str]] = {}
     for tenant in (None, "globex", "default"):
         async with api.context.db.transaction("test", tenant=tenant) as tx:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 import pytest_asyncio
-from lab import Lab, open_lab
+from tests.support.harness import Harness, open_harness
 
 from cograil.cli.display.job_progress import LineProgress, SilentProgress
 from cograil.cli.instance_client import InstanceClient
@@ -26,36 +26,38 @@ nodes:
 
 
 @pytest_asyncio.fixture
-async def lab(dsn: str) -> AsyncIterator[Lab]:
-    async with open_lab(dsn) as lab:
-        yield lab
+async def harness(dsn: str) -> AsyncIterator[Harness]:
+    async with open_harness(dsn) as harness:
+        yield harness
 
 
 @pytest.fixture
-def client(lab: Lab) -> InstanceClient:
-    return InstanceClient(lab.db, lab.settings, lab.engine_context)
+def client(harness: Harness) -> InstanceClient:
+    return InstanceClient(harness.db, harness.settings, harness.engine_context)
 
 
 async def test_the_end_of_a_job_is_heard_and_not_only_found_by_looking(
-    lab: Lab, client: InstanceClient
+    harness: Harness, client: InstanceClient
 ) -> None:
     class Patient(SilentProgress):
         pause = 60.0
 
-    job_id = await lab.submit(HELLO)
-    async with listen_for_job_ends(client) as listener, lab.running():
+    job_id = await harness.submit(HELLO)
+    async with listen_for_job_ends(client) as listener, harness.running():
         seen = await asyncio.wait_for(wait_for_end(client, listener, job_id, Patient()), 20)
     assert seen.status == "completed"
 
 
-async def test_the_end_of_a_job_is_found_when_no_notice_arrives(lab: Lab, client: InstanceClient) -> None:
-    job_id = await lab.submit(HELLO)
-    async with lab.running():
+async def test_the_end_of_a_job_is_found_when_no_notice_arrives(
+    harness: Harness, client: InstanceClient
+) -> None:
+    job_id = await harness.submit(HELLO)
+    async with harness.running():
         seen = await asyncio.wait_for(wait_for_end(client, JobWaitListener(), job_id, SilentProgress()), 20)
     assert seen.status == "completed"
 
 
-async def test_waiting_outlives_lost_connections(lab: Lab, client: InstanceClient, dsn: str) -> None:
+async def test_waiting_outlives_lost_connections(harness: Harness, client: InstanceClient, dsn: str) -> None:
     looks = asyncio.Event()
 
     class Eager(SilentProgress):
@@ -64,7 +66,7 @@ async def test_waiting_outlives_lost_connections(lab: Lab, client: InstanceClien
         async def update(self, *_: object) -> None:
             looks.set()
 
-    job_id = await lab.submit(HELLO)
+    job_id = await harness.submit(HELLO)
     async with listen_for_job_ends(client) as listener:
         waiting = asyncio.create_task(wait_for_end(client, listener, job_id, Eager()))
         await looks.wait()
@@ -75,12 +77,12 @@ async def test_waiting_outlives_lost_connections(lab: Lab, client: InstanceClien
             )
         looks.clear()
         await looks.wait()
-        async with lab.running():
+        async with harness.running():
             assert (await asyncio.wait_for(waiting, 30)).status == "completed"
 
 
-async def test_waiting_ends_in_time_and_says_where_to_look(lab: Lab, client: InstanceClient) -> None:
-    job_id = await lab.submit(HELLO)
+async def test_waiting_ends_in_time_and_says_where_to_look(harness: Harness, client: InstanceClient) -> None:
+    job_id = await harness.submit(HELLO)
     with pytest.raises(WaitTimeout, match=f"explain {job_id}"):
         await wait_for_end(client, JobWaitListener(), job_id, SilentProgress(), timeout=0.05)
 
@@ -93,10 +95,10 @@ async def test_waiting_for_what_does_not_exist_ends_at_once(client: InstanceClie
 
 
 async def test_a_wide_fan_out_is_a_few_lines(
-    lab: Lab, client: InstanceClient, capsys: pytest.CaptureFixture[str]
+    harness: Harness, client: InstanceClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job_id = await lab.submit(WIDE, {"items": list(range(300))})
-    async with lab.running():
+    job_id = await harness.submit(WIDE, {"items": list(range(300))})
+    async with harness.running():
         await wait_for_end(client, JobWaitListener(), job_id, LineProgress())
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) < 10
@@ -104,13 +106,13 @@ async def test_a_wide_fan_out_is_a_few_lines(
     assert lines[-1].split()[2:4] == ["job", "completed"]
 
 
-async def test_a_glance_counts_children_and_those_that_wait_for_another_attempt(lab: Lab) -> None:
+async def test_a_glance_counts_children_and_those_that_wait_for_another_attempt(harness: Harness) -> None:
     text = WIDE.replace("{handler: echo}", "{handler: fail, retry: {initial_delay_seconds: 600}}")
-    job_id = await lab.submit(text, {"items": [1, 2, 3]})
-    async with lab.running():
+    job_id = await harness.submit(text, {"items": [1, 2, 3]})
+    async with harness.running():
         async with asyncio.timeout(20):
             while True:
-                async with lab.db.transaction("test") as tx:
+                async with harness.db.transaction("test") as tx:
                     split = (await load_progress(tx, job_id)).nodes["split"]
                 if split.backing_off == 3:
                     break
@@ -118,9 +120,9 @@ async def test_a_glance_counts_children_and_those_that_wait_for_another_attempt(
     assert (split.total, split.ended, split.status) == (3, 0, "running")
 
 
-async def test_a_job_is_found_by_the_beginning_of_its_id(lab: Lab) -> None:
-    job_id = await lab.submit(HELLO)
-    async with lab.db.transaction("test") as tx:
+async def test_a_job_is_found_by_the_beginning_of_its_id(harness: Harness) -> None:
+    job_id = await harness.submit(HELLO)
+    async with harness.db.transaction("test") as tx:
         assert await resolve_job(tx, job_id) == job_id
         assert await resolve_job(tx, f" {job_id.upper()} ") == job_id
         assert await resolve_job(tx, job_id[:8]) == job_id
@@ -130,7 +132,7 @@ async def test_a_job_is_found_by_the_beginning_of_its_id(lab: Lab) -> None:
         with pytest.raises(UsageError, match="at least 8"):
             await resolve_job(tx, job_id[:7])
     other = job_id[:-1] + ("0" if job_id[-1] != "0" else "1")
-    async with lab.db.transaction("test") as tx:
+    async with harness.db.transaction("test") as tx:
         await tx.connection.execute(
             f"create temp table twin as select * from cograil.jobs where id = '{job_id}'".encode()
         )

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from doors import Api
+from tests.support.api_client import ApiClient
 
 from cograil.client import ApiError, AsyncClient, Client, Unreachable, sse
 from cograil.client.sse import Following
@@ -49,7 +49,7 @@ class Cutting:
 
 
 @contextlib.asynccontextmanager
-async def cut_short(api: Api) -> AsyncIterator[tuple[Cutting, str]]:
+async def cut_short(api: ApiClient) -> AsyncIterator[tuple[Cutting, str]]:
     way = Cutting(api.port)
     server = await asyncio.start_server(way.serve, "127.0.0.1", 0)
     try:
@@ -59,17 +59,17 @@ async def cut_short(api: Api) -> AsyncIterator[tuple[Cutting, str]]:
         await server.wait_closed()
 
 
-async def ended_job(api: Api) -> tuple[str, list[int]]:
+async def ended_job(api: ApiClient) -> tuple[str, list[int]]:
     """A job that has ended, and the numbers of its events."""
     await api.post("/api/v1/workflows", {"source": HELLO})
-    async with api.lab.running():
+    async with api.harness.running():
         job_id = await api.submit("hello")
-        await api.lab.ended(job_id)
-    return job_id, [event["seq"] for event in await api.lab.events(job_id)]
+        await api.harness.ended(job_id)
+    return job_id, [event["seq"] for event in await api.harness.events(job_id)]
 
 
 @pytest.mark.parametrize("kind", ["awaited", "waited for"])
-async def test_a_stream_that_breaks_again_and_again_is_whole(api: Api, kind: str) -> None:
+async def test_a_stream_that_breaks_again_and_again_is_whole(api: ApiClient, kind: str) -> None:
     job_id, numbers = await ended_job(api)
 
     def wait() -> list[int]:
@@ -86,13 +86,13 @@ async def test_a_stream_that_breaks_again_and_again_is_whole(api: Api, kind: str
     assert way.connections > 2
 
 
-async def test_the_feed_of_all_jobs_goes_on_where_it_broke_off(api: Api) -> None:
+async def test_the_feed_of_all_jobs_goes_on_where_it_broke_off(api: ApiClient) -> None:
     await api.post("/api/v1/workflows", {"source": HELLO})
-    async with AsyncClient(f"http://127.0.0.1:{api.port}") as whole, api.lab.running():
+    async with AsyncClient(f"http://127.0.0.1:{api.port}") as whole, api.harness.running():
         beginning = asyncio.ensure_future(anext(begin := whole.follow_all()))
         while not beginning.done():
             job_id = await api.submit("hello")
-            await api.lab.ended(job_id)
+            await api.harness.ended(job_id)
             await asyncio.wait({beginning}, timeout=0.2)
         await begin.aclose()
         first = await beginning
@@ -108,7 +108,7 @@ async def test_the_feed_of_all_jobs_goes_on_where_it_broke_off(api: Api) -> None
 
 
 async def test_what_passes_is_waited_for_and_what_does_not_is_said(
-    api: Api, monkeypatch: pytest.MonkeyPatch
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id, numbers = await ended_job(api)
     async with AsyncClient(f"http://127.0.0.1:{api.port}") as cograil:

@@ -7,9 +7,9 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from lab import Lab
-from receivers import receiving, relay_settings, relaying
 from tests.conftest import Eventually
+from tests.support.harness import Harness
+from tests.support.webhook_receiver import open_receiver, relay_settings, run_relay
 
 from cograil import clock
 from cograil.model.ids import new_id
@@ -23,7 +23,7 @@ HOUR = 3600.0
 
 
 @pytest.fixture
-def lab_settings() -> Settings:
+def harness_settings() -> Settings:
     return relay_settings()
 
 
@@ -44,25 +44,25 @@ def fast_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("fast_clock")
-async def test_the_time_is_the_databases_once_it_was_asked(lab: Lab) -> None:
-    async with lab.db.transaction("test") as tx:
+async def test_the_time_is_the_databases_once_it_was_asked(harness: Harness) -> None:
+    async with harness.db.transaction("test") as tx:
         database_time = tx.now
     assert abs((clock.now() - database_time).total_seconds()) < 5
     assert clock.offset_seconds() == pytest.approx(HOUR, abs=5)
-    async with lab.db.single("test") as tx:
+    async with harness.db.single("test") as tx:
         assert abs((tx.now - database_time).total_seconds()) < 5
     born = datetime.fromtimestamp(int(new_id().replace("-", "")[:12], 16) / 1000, UTC)
     assert abs((born - database_time).total_seconds()) < 5
 
 
 @pytest.mark.usefixtures("fast_clock")
-async def test_readyz_and_the_doctor_warn(lab: Lab) -> None:
-    checks = await Health(lab.db, {}).checks()
+async def test_readyz_and_the_doctor_warn(harness: Harness) -> None:
+    checks = await Health(harness.db, {}).checks()
     assert checks["clock"].startswith("degraded: this machine's clock is 3600")
     assert "ahead of PostgreSQL's clock; synchronize it with NTP" in checks["clock"]
-    async with lab.running():
+    async with harness.running():
         for _ in range(100):
-            async with lab.db.single("test") as tx:
+            async with harness.db.single("test") as tx:
                 findings = [finding for finding in await check_liveness(tx) if finding.code == "L9"]
             if findings and findings[0].count == 2:
                 break
@@ -70,21 +70,21 @@ async def test_readyz_and_the_doctor_warn(lab: Lab) -> None:
     assert [id_line.split()[0] for id_line in findings[0].ids] == ["orchestrator", "worker"]
 
 
-async def test_a_clock_that_is_right_is_no_finding(lab: Lab) -> None:
-    async with lab.running():
-        await lab.ended(await lab.submit(ONE))
-        async with lab.db.single("test") as tx:
+async def test_a_clock_that_is_right_is_no_finding(harness: Harness) -> None:
+    async with harness.running():
+        await harness.ended(await harness.submit(ONE))
+        async with harness.db.single("test") as tx:
             assert [finding for finding in await check_liveness(tx) if finding.code == "L9"] == []
-    assert (await Health(lab.db, {}).checks())["clock"] == "ok"
+    assert (await Health(harness.db, {}).checks())["clock"] == "ok"
 
 
 @pytest.mark.usefixtures("fast_clock")
-async def test_callbacks_are_signed_by_the_databases_time(lab: Lab, eventually: Eventually) -> None:
-    lab.engine_context.outbound = lab.settings.outbound
-    async with receiving() as receiver, relaying(lab), lab.running():
-        await lab.ended(await lab.submit(ONE, callback=receiver.callback()))
+async def test_callbacks_are_signed_by_the_databases_time(harness: Harness, eventually: Eventually) -> None:
+    harness.engine_context.outbound = harness.settings.outbound
+    async with open_receiver() as receiver, run_relay(harness), harness.running():
+        await harness.ended(await harness.submit(ONE, callback=receiver.callback()))
         await eventually(lambda: receiver.requests)
-    ((now,),) = await lab.rows("select extract(epoch from now())::float8")
+    ((now,),) = await harness.rows("select extract(epoch from now())::float8")
     assert abs(int(receiver.requests[0].headers["webhook-timestamp"]) - now) < 30
 
 
@@ -101,15 +101,15 @@ def test_what_is_known_better_is_not_made_worse(monkeypatch: pytest.MonkeyPatch)
     assert clock._base == pytest.approx(known + 9, abs=0.5)
 
 
-async def test_a_delay_begins_when_its_attempt_has_failed(lab: Lab) -> None:
+async def test_a_delay_begins_when_its_attempt_has_failed(harness: Harness) -> None:
     """Not when the transaction began that learnt of it, which may have waited for a lock since."""
-    job = await lab.submit(RETRIED)
-    hand = await lab.hand()
-    item = await hand.claim_one()
-    async with lab.db.transaction("advance") as tx:
+    job = await harness.submit(RETRIED)
+    worker = await harness.manual_worker()
+    item = await worker.claim_one()
+    async with harness.db.transaction("advance") as tx:
         await asyncio.sleep(0.3)
-        await hand.report(item, Failed("broken", "it broke"))
-        ((reported_at,),) = await lab.rows("select clock_timestamp()")
-        await advance_one(tx, lab.engine_context, job)
-    ((not_before,),) = await lab.rows("select not_before from cograil.nodes where node_id = 'only'")
+        await worker.report(item, Failed("broken", "it broke"))
+        ((reported_at,),) = await harness.rows("select clock_timestamp()")
+        await advance_one(tx, harness.engine_context, job)
+    ((not_before,),) = await harness.rows("select not_before from cograil.nodes where node_id = 'only'")
     assert (not_before - reported_at).total_seconds() > 4.9

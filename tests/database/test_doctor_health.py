@@ -11,9 +11,9 @@ from typing import Any
 import psycopg
 import pytest
 import pytest_asyncio
-from lab import Lab
 from psycopg.conninfo import make_conninfo
 from test_workers import one
+from tests.support.harness import Harness
 
 from cograil.embedded.postgres_server import EmbeddedPostgres, create_database
 from cograil.store import table_bloat
@@ -23,19 +23,21 @@ from cograil.store.table_bloat import Health, Snapshot, TableSize, look
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 
 
-async def seen_by(lab: Lab) -> Health:
-    async with lab.db.single("test") as tx:
+async def seen_by(harness: Harness) -> Health:
+    async with harness.db.single("test") as tx:
         return await look(tx.connection)
 
 
-async def snapshots(lab: Lab, kind: str) -> list[Snapshot]:
-    return [snapshot for snapshot in (await seen_by(lab)).snapshots if snapshot.kind == kind]
+async def snapshots(harness: Harness, kind: str) -> list[Snapshot]:
+    return [snapshot for snapshot in (await seen_by(harness)).snapshots if snapshot.kind == kind]
 
 
-async def test_every_table_of_ours_has_its_size_the_largest_first(lab: Lab) -> None:
-    await lab.submit_many(one(), [{}] * 300)
-    sizes = (await seen_by(lab)).sizes
-    names = {row[0] for row in await lab.rows("select tablename from pg_tables where schemaname = 'cograil'")}
+async def test_every_table_of_ours_has_its_size_the_largest_first(harness: Harness) -> None:
+    await harness.submit_many(one(), [{}] * 300)
+    sizes = (await seen_by(harness)).sizes
+    names = {
+        row[0] for row in await harness.rows("select tablename from pg_tables where schemaname = 'cograil'")
+    }
     partitioned = {"nodes", "events"}
     assert {size.table for size in sizes} == names - partitioned
     totals = [size.total_bytes for size in sizes]
@@ -44,17 +46,17 @@ async def test_every_table_of_ours_has_its_size_the_largest_first(lab: Lab) -> N
     assert jobs.total_bytes > jobs.index_bytes > 0
 
 
-async def test_rows_dead_rows_and_the_last_vacuum_are_told(lab: Lab, eventually: Any) -> None:
-    await lab.submit_many(one(), [{}] * 50)
-    await lab.rows("update cograil.jobs set priority = 1")
-    await lab.rows("select pg_stat_force_next_flush()")
+async def test_rows_dead_rows_and_the_last_vacuum_are_told(harness: Harness, eventually: Any) -> None:
+    await harness.submit_many(one(), [{}] * 50)
+    await harness.rows("update cograil.jobs set priority = 1")
+    await harness.rows("select pg_stat_force_next_flush()")
 
     async def jobs() -> TableSize:
-        return next(size for size in (await seen_by(lab)).sizes if size.table == "jobs")
+        return next(size for size in (await seen_by(harness)).sizes if size.table == "jobs")
 
     await eventually(lambda: _has(jobs, rows=50, dead_rows=50))
     assert (await jobs()).vacuumed_at is None
-    await lab.rows("vacuum cograil.jobs")
+    await harness.rows("vacuum cograil.jobs")
     await eventually(lambda: _has(jobs, dead_rows=0))
     assert (await jobs()).vacuumed_at is not None
 
@@ -64,14 +66,14 @@ async def _has(jobs: Any, **expected: int) -> bool:
     return all(getattr(counts, name) == value for name, value in expected.items())
 
 
-async def test_a_session_that_holds_a_snapshot_is_named(lab: Lab, dsn: str) -> None:
-    assert await snapshots(lab, "session") == []
+async def test_a_session_that_holds_a_snapshot_is_named(harness: Harness, dsn: str) -> None:
+    assert await snapshots(harness, "session") == []
     async with await psycopg.AsyncConnection.connect(dsn, application_name="long report") as reader:
         await reader.execute("set transaction isolation level repeatable read")
         await reader.execute("select 1")
-        await lab.submit_many(one(), [{}] * 3)
-        await lab.submit(one())
-        (snapshot,) = await snapshots(lab, "session")
+        await harness.submit_many(one(), [{}] * 3)
+        await harness.submit(one())
+        (snapshot,) = await snapshots(harness, "session")
         assert (snapshot.application, snapshot.state) == ("long report", "idle in transaction")
         assert snapshot.name == f"pid {reader.info.backend_pid}"
         assert snapshot.transactions >= 2
@@ -80,25 +82,25 @@ async def test_a_session_that_holds_a_snapshot_is_named(lab: Lab, dsn: str) -> N
 
 
 async def test_an_old_snapshot_is_a_warning_with_who_it_is(
-    lab: Lab, dsn: str, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert {finding.level for finding in (await seen_by(lab)).findings()} == {"green"}
+    assert {finding.level for finding in (await seen_by(harness)).findings()} == {"green"}
     monkeypatch.setattr(table_bloat, "OLD_SECONDS", 0.0)
     async with await psycopg.AsyncConnection.connect(dsn, application_name="long report") as reader:
         await reader.execute("set transaction isolation level repeatable read")
         await reader.execute("select 1")
-        dead_rows, old, _ = (await seen_by(lab)).findings()
+        dead_rows, old, _ = (await seen_by(harness)).findings()
     assert (dead_rows.level, old.level, old.code, old.count) == ("green", "yellow", "H2", 1)
     assert "long report" in old.ids[0]
     assert "idle in transaction" in old.ids[0]
 
 
-async def test_a_replication_slot_that_keeps_rows_is_named(lab: Lab) -> None:
-    await lab.rows("select pg_create_physical_replication_slot('standby')")
+async def test_a_replication_slot_that_keeps_rows_is_named(harness: Harness) -> None:
+    await harness.rows("select pg_create_physical_replication_slot('standby')")
     try:
-        assert await snapshots(lab, "replication slot") == [], "it keeps no rows until somebody uses it"
+        assert await snapshots(harness, "replication slot") == [], "it keeps no rows until somebody uses it"
     finally:
-        await lab.rows("select pg_drop_replication_slot('standby')")
+        await harness.rows("select pg_drop_replication_slot('standby')")
     idle = Snapshot(
         "replication slot", "standby", "physical", "inactive", None, table_bloat.OLD_TRANSACTIONS + 1
     )
@@ -155,27 +157,29 @@ def test_a_table_that_is_mostly_dead_is_a_warning(rows: int, dead: int, level: s
     assert finding.ids == (("jobs",) if level == "yellow" else ())
 
 
-async def test_the_partitions_are_told_with_their_size_and_until_when_they_were_made(lab: Lab) -> None:
-    await lab.submit_many(one(), [{}] * 300)
-    finding = (await seen_by(lab)).findings()[2]
-    ((until,),) = await lab.rows(
+async def test_the_partitions_are_told_with_their_size_and_until_when_they_were_made(
+    harness: Harness,
+) -> None:
+    await harness.submit_many(one(), [{}] * 300)
+    finding = (await seen_by(harness)).findings()[2]
+    ((until,),) = await harness.rows(
         "select to_char(to_timestamp((floor(extract(epoch from now()) / 604800) + 2) * 604800), 'YYYY-MM-DD')"
     )
     assert (finding.code, finding.level) == ("H3", "green")
     assert finding.message.startswith("4 with ")
     assert f"made until {until}; 0." in finding.message
-    made = (await seen_by(lab)).partitions
+    made = (await seen_by(harness)).partitions
     assert made is not None
     assert made.total_bytes > 100_000
     assert made.until is not None
     assert "none made since" in str(replace(made, now=made.until))
 
 
-async def test_a_database_without_partitions_is_well_too(lab: Lab) -> None:
-    for (name,) in await lab.rows("select name from cograil.partitions"):
-        await lab.rows(f"drop table cograil.{name}")
-    await lab.submit_many(one(), [{}] * 3)
-    partitions = (await seen_by(lab)).partitions
+async def test_a_database_without_partitions_is_well_too(harness: Harness) -> None:
+    for (name,) in await harness.rows("select name from cograil.partitions"):
+        await harness.rows(f"drop table cograil.{name}")
+    await harness.submit_many(one(), [{}] * 3)
+    partitions = (await seen_by(harness)).partitions
     assert partitions is not None
     assert (partitions.count, partitions.until, "go by rows" in str(partitions)) == (0, None, True)
     assert partitions.default_bytes > 0

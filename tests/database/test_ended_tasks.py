@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 import pytest
-from doors import Api
-from lab import Lab
+from tests.support.api_client import ApiClient
+from tests.support.harness import Harness
 
 from cograil.store import monitoring_queries
 
@@ -20,24 +20,24 @@ nodes: {a: {handler: fail, params: {error_message: no}, retry: {max_attempts: 2,
 """
 
 
-async def publish_both(api: Api) -> None:
+async def publish_both(api: ApiClient) -> None:
     for text in (HELLO, FAILING):
         assert (await api.post("/api/v1/workflows", {"source": text})).status == 201
 
 
-async def run_jobs(api: Api) -> tuple[str, str]:
+async def run_jobs(api: ApiClient) -> tuple[str, str]:
     """A job that completes and one that fails, one after the other."""
-    async with api.lab.running():
+    async with api.harness.running():
         first = await api.submit("hello")
-        await api.lab.ended(first)
+        await api.harness.ended(first)
         second = await api.submit("failing")
-        await api.lab.ended(second)
+        await api.harness.ended(second)
     return first, second
 
 
 @pytest.mark.parametrize("window", [1, 200])
 async def test_ended_attempts_are_listed_page_by_page(
-    api: Api, window: int, monkeypatch: pytest.MonkeyPatch
+    api: ApiClient, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitoring_queries, "MAX_JOBS_WITH_ATTEMPTS", window)
     await publish_both(api)
@@ -62,7 +62,7 @@ async def test_ended_attempts_are_listed_page_by_page(
     assert len({task["task_id"] for task in tasks}) == 4
 
 
-async def test_ended_attempts_are_of_one_tenant_and_found_by_worker(api: Api) -> None:
+async def test_ended_attempts_are_of_one_tenant_and_found_by_worker(api: ApiClient) -> None:
     await publish_both(api)
     await run_jobs(api)
     whole = (await api.get("/api/v1/tasks?state=ended")).body["tasks"]
@@ -75,18 +75,18 @@ async def test_ended_attempts_are_of_one_tenant_and_found_by_worker(api: Api) ->
     assert (await api.get("/api/v1/tasks?state=ended", key=key)).body["tasks"] == []
 
 
-async def test_a_job_says_when_its_orchestrator_was_heard_of(api: Api) -> None:
+async def test_a_job_says_when_its_orchestrator_was_heard_of(api: ApiClient) -> None:
     await publish_both(api)
     first, _ = await run_jobs(api)
     job = (await api.get(f"/api/v1/jobs/{first}")).body["job"]
     assert (job["owner_id"] is None) == (job["owner_heartbeat_at"] is None)
-    await api.lab.rows("update cograil.jobs set owner_id = (select min(id) from cograil.processes)")
+    await api.harness.rows("update cograil.jobs set owner_id = (select min(id) from cograil.processes)")
     job = (await api.get(f"/api/v1/jobs/{first}")).body["job"]
     assert job["owner_id"]
     assert job["owner_heartbeat_at"] >= job["created_at"][:10]
 
 
-async def test_workflows_are_listed_with_their_numbers_of_nodes(api: Api, dsn: str) -> None:
+async def test_workflows_are_listed_with_their_numbers_of_nodes(api: ApiClient, dsn: str) -> None:
     await publish_both(api)
     listed = (await api.get("/api/v1/workflows")).body["workflows"]
     assert [(workflow["workflow_id"], workflow["node_count"]) for workflow in listed] == [
@@ -97,8 +97,8 @@ async def test_workflows_are_listed_with_their_numbers_of_nodes(api: Api, dsn: s
     assert "nodes" in out.splitlines()[0]
 
 
-async def test_what_waits_for_a_worker_is_queued(lab: Lab, dsn: str) -> None:
-    job = await lab.submit(HELLO)
+async def test_what_waits_for_a_worker_is_queued(harness: Harness, dsn: str) -> None:
+    job = await harness.submit(HELLO)
     shown = await cograil(dsn, "show", job)
     assert "queued" in shown
     assert "dispatched" not in shown

@@ -7,31 +7,31 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from lab import Lab, quick_settings
+from tests.support.harness import Harness, quick_settings
 
 from cograil.model.states import EVENT_TYPES, NODE_TERMINAL
 from cograil.runners.context import Fail
 
 
 @pytest.fixture(autouse=True)
-def _handlers(lab: Lab) -> None:
+def _handlers(harness: Harness) -> None:
     async def give(value: Any = None) -> dict[str, Any]:
         if value == "fail":
             raise Fail("on purpose")
         return {"value": value}
 
-    lab.registry.register(give)
+    harness.registry.register(give)
 
 
 async def run(
-    lab: Lab, text: str, input: dict[str, Any] | None = None
+    harness: Harness, text: str, input: dict[str, Any] | None = None
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The job as it ended and the status of its nodes; its events are checked on the way."""
-    async with lab.running():
-        job = await lab.submit(text, input)
-        ended = await lab.ended(job)
-    check_events(await lab.events(job), await lab.nodes(job), ended)
-    return ended, await lab.statuses(job)
+    async with harness.running():
+        job = await harness.submit(text, input)
+        ended = await harness.ended(job)
+    check_events(await harness.events(job), await harness.nodes(job), ended)
+    return ended, await harness.statuses(job)
 
 
 REPLAYED = {
@@ -86,9 +86,9 @@ nodes:
     [(10, "small", {"little"}), (11, "middle", {"some", "more"}), (100, "large", {"lots", "beyond"})],
 )
 async def test_one_branch_runs_and_what_only_the_others_reach_is_skipped(
-    lab: Lab, x: int, branch: str, taken: set[str]
+    harness: Harness, x: int, branch: str, taken: set[str]
 ) -> None:
-    ended, statuses = await run(lab, ROUTE, {"x": x})
+    ended, statuses = await run(harness, ROUTE, {"x": x})
     assert ended["result"]["last"] == {"value": branch}
     inner = {"little", "some", "more", "lots", "beyond"}
     assert {name for name in inner if statuses[name] == "completed"} == taken
@@ -96,7 +96,9 @@ async def test_one_branch_runs_and_what_only_the_others_reach_is_skipped(
     assert not (inner - taken) & ended["result"].keys()
 
 
-async def test_a_job_goes_on_when_one_of_any_is_done_and_still_waits_for_the_rest_to_end(lab: Lab) -> None:
+async def test_a_job_goes_on_when_one_of_any_is_done_and_still_waits_for_the_rest_to_end(
+    harness: Harness,
+) -> None:
     text = """
 workflow_id: any
 nodes:
@@ -104,24 +106,24 @@ nodes:
   slow: {type: wait, wait: {seconds: 0.5}}
   either: {handler: give, depends_on: {any_of: [quick, slow]}}
 """
-    async with lab.running():
-        job = await lab.submit(text)
-        await _until(lab, job, either="completed")
-        assert (await lab.statuses(job))["slow"] == "waiting"
-        assert (await lab.job(job))["status"] == "running"
-        assert (await lab.ended(job))["status"] == "completed"
+    async with harness.running():
+        job = await harness.submit(text)
+        await _until(harness, job, either="completed")
+        assert (await harness.statuses(job))["slow"] == "waiting"
+        assert (await harness.job(job))["status"] == "running"
+        assert (await harness.ended(job))["status"] == "completed"
 
 
-async def _until(lab: Lab, job: str, **expected: str) -> None:
+async def _until(harness: Harness, job: str, **expected: str) -> None:
     async with asyncio.timeout(10):
         while True:
-            statuses = await lab.statuses(job)
+            statuses = await harness.statuses(job)
             if all(statuses[name] == status for name, status in expected.items()):
                 return
             await asyncio.sleep(0.01)
 
 
-async def test_what_was_skipped_does_not_satisfy_any_of(lab: Lab) -> None:
+async def test_what_was_skipped_does_not_satisfy_any_of(harness: Harness) -> None:
     text = """
 workflow_id: any_skipped
 nodes:
@@ -132,7 +134,7 @@ nodes:
   either: {handler: give, depends_on: {any_of: [a]}}
   joined: {handler: give, depends_on: {all_of: [a, b]}}
 """
-    ended, statuses = await run(lab, text)
+    ended, statuses = await run(harness, text)
     assert ended["status"] == "completed"
     assert statuses == {
         "first": "completed", "choose": "completed", "a": "skipped", "b": "completed",
@@ -140,7 +142,7 @@ nodes:
     }  # fmt: skip
 
 
-async def test_a_failed_node_ends_the_job_after_independent_branches_ran_on(lab: Lab) -> None:
+async def test_a_failed_node_ends_the_job_after_independent_branches_ran_on(harness: Harness) -> None:
     text = """
 workflow_id: failing
 nodes:
@@ -150,7 +152,7 @@ nodes:
   other: {handler: give, next: free}
   free: {handler: give}
 """
-    ended, statuses = await run(lab, text)
+    ended, statuses = await run(harness, text)
     assert (ended["status"], ended["error"]["node_id"], ended["error"]["failed_nodes"]) == (
         "failed",
         "bad",
@@ -165,32 +167,32 @@ nodes:
     }
 
 
-async def test_a_node_that_is_not_required_may_fail(lab: Lab) -> None:
+async def test_a_node_that_is_not_required_may_fail(harness: Harness) -> None:
     text = """
 workflow_id: optional
 nodes:
   nice: {handler: give, params: {value: fail}, required: false, next: after}
   after: {handler: give, params: {value: "{{ nodes.nice.status }}"}}
 """
-    ended, statuses = await run(lab, text)
+    ended, statuses = await run(harness, text)
     assert (ended["status"], ended["result"]["after"]) == ("completed", {"value": "failed"})
     assert statuses == {"nice": "failed", "after": "completed"}
 
 
-async def test_a_missing_value_fails_the_node_before_it_is_dispatched(lab: Lab) -> None:
+async def test_a_missing_value_fails_the_node_before_it_is_dispatched(harness: Harness) -> None:
     text = """
 workflow_id: m
 nodes:
   a: {handler: give, next: b}
   b: {handler: give, params: {value: "{{ nodes.a.output.nope }}"}}
 """
-    ended, statuses = await run(lab, text)
+    ended, statuses = await run(harness, text)
     assert (ended["error"]["code"], statuses["b"]) == ("template_undefined", "failed")
-    events = [e["event_type"] for e in await lab.events(ended["job_id"]) if e["node_id"] == "b"]
+    events = [e["event_type"] for e in await harness.events(ended["job_id"]) if e["node_id"] == "b"]
     assert events == ["node_ready", "node_failed"]
 
 
-async def test_waits_take_their_time(lab: Lab) -> None:
+async def test_waits_take_their_time(harness: Harness) -> None:
     text = """
 workflow_id: waits
 nodes:
@@ -200,14 +202,14 @@ nodes:
   d: {handler: give}
 """
     until = datetime.now(UTC) + timedelta(seconds=0.6)
-    ended, _ = await run(lab, text, {"s": 0.2, "t": until.isoformat()})
-    nodes = await lab.nodes(ended["job_id"])
+    ended, _ = await run(harness, text, {"s": 0.2, "t": until.isoformat()})
+    nodes = await harness.nodes(ended["job_id"])
     assert nodes["a"]["completed_at"] - nodes["a"]["started_at"] >= timedelta(seconds=0.2)
     assert nodes["b"]["completed_at"] >= until
     assert ended["status"] == "completed"
 
 
-async def test_a_job_over_its_time_fails_and_takes_everything_with_it(lab: Lab) -> None:
+async def test_a_job_over_its_time_fails_and_takes_everything_with_it(harness: Harness) -> None:
     stopped = asyncio.Event()
 
     async def endless() -> None:
@@ -216,7 +218,7 @@ async def test_a_job_over_its_time_fails_and_takes_everything_with_it(lab: Lab) 
         finally:
             stopped.set()
 
-    lab.registry.register(endless)
+    harness.registry.register(endless)
     text = """
 workflow_id: t
 timeout_seconds: 0.5
@@ -225,26 +227,28 @@ nodes:
   b: {handler: endless, next: c}
   c: {handler: give}
 """
-    async with lab.running():
-        job = await lab.submit(text)
-        ended = await lab.ended(job)
+    async with harness.running():
+        job = await harness.submit(text)
+        ended = await harness.ended(job)
         await asyncio.wait_for(stopped.wait(), 5)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "job_timeout")
-    assert await lab.statuses(job) == {"a": "completed", "b": "cancelled", "c": "cancelled"}
-    check_events(await lab.events(job), await lab.nodes(job), ended)
-    assert await lab.rows("select 1 from cograil.tasks") == []
+    assert await harness.statuses(job) == {"a": "completed", "b": "cancelled", "c": "cancelled"}
+    check_events(await harness.events(job), await harness.nodes(job), ended)
+    assert await harness.rows("select 1 from cograil.tasks") == []
 
 
-async def test_a_result_that_came_before_the_deadline_was_seen_counts(lab: Lab, eventually: Any) -> None:
-    job = await lab.submit("workflow_id: t\ntimeout_seconds: 0.1\nnodes:\n  a: {handler: give}\n")
-    hand = await lab.hand()
-    await hand.report(await hand.claim_one(), {"value": 1})
-    await eventually(lambda: lab.rows("select 1 from cograil.jobs where deadline < now()"))
-    await lab.advance()
-    assert (await lab.job(job))["status"] == "completed"
+async def test_a_result_that_came_before_the_deadline_was_seen_counts(
+    harness: Harness, eventually: Any
+) -> None:
+    job = await harness.submit("workflow_id: t\ntimeout_seconds: 0.1\nnodes:\n  a: {handler: give}\n")
+    worker = await harness.manual_worker()
+    await worker.report(await worker.claim_one(), {"value": 1})
+    await eventually(lambda: harness.rows("select 1 from cograil.jobs where deadline < now()"))
+    await harness.advance()
+    assert (await harness.job(job))["status"] == "completed"
 
 
-async def test_the_events_of_a_job_with_retries_replay_to_its_states(lab: Lab) -> None:
+async def test_the_events_of_a_job_with_retries_replay_to_its_states(harness: Harness) -> None:
     count = 0
 
     async def flaky() -> dict[str, Any]:
@@ -254,30 +258,30 @@ async def test_the_events_of_a_job_with_retries_replay_to_its_states(lab: Lab) -
             raise ValueError("not yet")
         return {}
 
-    lab.registry.register(flaky)
+    harness.registry.register(flaky)
     text = "workflow_id: r\nnodes:\n  a: {handler: flaky, retry: {initial_delay_seconds: 0}}\n"
-    ended, _ = await run(lab, text)
+    ended, _ = await run(harness, text)
     assert ended["status"] == "completed"
     dispatched = [
         e["data"]["attempt"]
-        for e in await lab.events(ended["job_id"])
+        for e in await harness.events(ended["job_id"])
         if e["event_type"] == "node_dispatched"
     ]
     assert dispatched == [1, 2, 3]
 
 
-async def test_a_long_task_is_announced_before_it_ends(lab: Lab, eventually: Any) -> None:
+async def test_a_long_task_is_announced_before_it_ends(harness: Harness, eventually: Any) -> None:
     go_on = asyncio.Event()
 
     async def long() -> dict[str, Any]:
         await go_on.wait()
         return {}
 
-    lab.registry.register(long)
-    async with lab.orchestrator(), lab.worker(settings=quick_settings()):
-        job = await lab.submit("workflow_id: l\nnodes:\n  a: {handler: long}\n")
-        await eventually(lambda: lab.rows("select 1 from cograil.events where type = 'node_started'"))
+    harness.registry.register(long)
+    async with harness.orchestrator(), harness.worker(settings=quick_settings()):
+        job = await harness.submit("workflow_id: l\nnodes:\n  a: {handler: long}\n")
+        await eventually(lambda: harness.rows("select 1 from cograil.events where type = 'node_started'"))
         go_on.set()
-        ended = await lab.ended(job)
-    assert (await lab.event_types(job, "a")).count("node_started") == 1
-    check_events(await lab.events(job), await lab.nodes(job), ended)
+        ended = await harness.ended(job)
+    assert (await harness.event_types(job, "a")).count("node_started") == 1
+    check_events(await harness.events(job), await harness.nodes(job), ended)

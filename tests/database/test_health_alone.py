@@ -6,9 +6,9 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
-from doors import Answer, Api, open_door
-from lab import Lab
-from wires import Wire, wire_to
+from tests.support.api_client import ApiClient, ApiResponse, serve_api
+from tests.support.database_proxy import DatabaseProxy, open_database_proxy
+from tests.support.harness import Harness
 
 from cograil.http.auth import authentication
 
@@ -16,20 +16,20 @@ SOON = 2.0
 
 
 @pytest.fixture
-async def wire(dsn: str) -> AsyncIterator[Wire]:
-    async with wire_to(dsn) as wire:
-        yield wire
+async def proxy(dsn: str) -> AsyncIterator[DatabaseProxy]:
+    async with open_database_proxy(dsn) as proxy:
+        yield proxy
 
 
 @pytest.fixture
-async def far(lab: Lab, wire: Wire) -> AsyncIterator[Api]:
+async def far(harness: Harness, proxy: DatabaseProxy) -> AsyncIterator[ApiClient]:
     """An API whose database is at the other end of a wire."""
-    async with open_door(lab, wire.dsn) as api:
+    async with serve_api(harness, proxy.dsn) as api:
         yield api
-        await wire.cut()
+        await proxy.cut()
 
 
-async def timed(api: Api, path: str, key: str = "") -> Answer:
+async def timed(api: ApiClient, path: str, key: str = "") -> ApiResponse:
     """Whatever it is, it comes soon."""
     begun = time.monotonic()
     answer = await api.get(path, key=key)
@@ -39,13 +39,13 @@ async def timed(api: Api, path: str, key: str = "") -> Answer:
 
 @pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "frozen"])
 async def test_the_tiers_answer_while_the_database_is_away(
-    far: Api, wire: Wire, monkeypatch: pytest.MonkeyPatch, is_cut: bool
+    far: ApiClient, proxy: DatabaseProxy, monkeypatch: pytest.MonkeyPatch, is_cut: bool
 ) -> None:
     """The key is older than what a door believes without asking again, and still good enough for this."""
     key = await far.make_key("viewer")
     assert (await far.get("/health", key=key)).status == 503  # nobody advances jobs here
     monkeypatch.setattr(authentication, "KNOWN_SECONDS", 0.0)
-    await wire.cut() if is_cut else wire.freeze()
+    await proxy.cut() if is_cut else proxy.freeze()
     answer = await timed(far, "/health", key)
     assert answer.status == 503
     states = {name: check["status"] for name, check in answer.body["checks"].items()}
@@ -57,27 +57,29 @@ async def test_the_tiers_answer_while_the_database_is_away(
     assert (news.status, news.body["message"]) == (503, "the database does not answer")
 
 
-async def test_without_keys_it_answers_as_soon(far: Api, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_keys_it_answers_as_soon(
+    far: ApiClient, proxy: DatabaseProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert (await far.get("/health/process")).status == 200
     monkeypatch.setattr(authentication, "KNOWN_SECONDS", 0.0)
-    await wire.cut()
+    await proxy.cut()
     assert (await timed(far, "/health/process")).status == 200
 
 
-async def test_a_key_that_nobody_knew_before_is_not_believed(far: Api, wire: Wire) -> None:
+async def test_a_key_that_nobody_knew_before_is_not_believed(far: ApiClient, proxy: DatabaseProxy) -> None:
     """Nor is one that was known too long ago; and what is not about health waits for the database."""
     key = await far.make_key("viewer")
-    await wire.cut()
+    await proxy.cut()
     answer = await timed(far, "/health/process", key)
     assert (answer.status, answer.code) == (503, "database_unavailable")
 
 
 async def test_a_key_is_remembered_for_a_minute_and_no_longer(
-    far: Api, wire: Wire, monkeypatch: pytest.MonkeyPatch
+    far: ApiClient, proxy: DatabaseProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = await far.make_key("viewer")
     assert (await far.get("/health/process", key=key)).status == 200
     monkeypatch.setattr(authentication, "KNOWN_SECONDS", 0.0)
     monkeypatch.setattr(authentication, "REMEMBERED_SECONDS", 0.0)
-    await wire.cut()
+    await proxy.cut()
     assert (await timed(far, "/health/process", key)).status == 503

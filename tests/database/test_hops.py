@@ -6,8 +6,15 @@ import asyncio
 from typing import Any
 
 import pytest
-from doors import Api
-from receivers import OK, Receiver, Request, receiving, relay_settings, relaying
+from tests.support.api_client import ApiClient
+from tests.support.webhook_receiver import (
+    OK,
+    ReceivedRequest,
+    WebhookReceiver,
+    open_receiver,
+    relay_settings,
+    run_relay,
+)
 
 from cograil.settings import Settings
 
@@ -17,11 +24,13 @@ BROKEN = "workflow_id: broken\nnodes: {wrong: {handler: fail, retry: {max_attemp
 
 
 @pytest.fixture
-def lab_settings() -> Settings:
+def harness_settings() -> Settings:
     return relay_settings()
 
 
-async def submitted(api: Api, receiver: Receiver, hop: str | None = None) -> tuple[int, dict[str, Any]]:
+async def submitted(
+    api: ApiClient, receiver: WebhookReceiver, hop: str | None = None
+) -> tuple[int, dict[str, Any]]:
     """Status and answer to a job whose end is told to this receiver."""
     body = {"workflow_id": "hello", "callback": receiver.callback(events=["job.completed"])}
     headers = {} if hop is None else {"cograil-hop": hop}
@@ -30,21 +39,21 @@ async def submitted(api: Api, receiver: Receiver, hop: str | None = None) -> tup
 
 
 async def test_a_receiver_that_answers_every_event_with_a_job_comes_to_an_end(
-    api: Api, eventually: Any
+    api: ApiClient, eventually: Any
 ) -> None:
     """It hands the header on, as a gateway does. Without the hop it would go on for ever."""
     await api.post("/api/v1/workflows", {"source": HELLO})
     answers: list[tuple[int, dict[str, Any]]] = []
     tasks = []
 
-    def react(request: Request) -> bytes:
+    def react(request: ReceivedRequest) -> bytes:
         tasks.append(asyncio.create_task(answer_with_a_job(request)))
         return OK
 
-    async def answer_with_a_job(request: Request) -> None:
+    async def answer_with_a_job(request: ReceivedRequest) -> None:
         answers.append(await submitted(api, receiver, request.headers["cograil-hop"]))
 
-    async with receiving(react) as receiver, api.lab.running(), relaying(api.lab):
+    async with open_receiver(react) as receiver, api.harness.running(), run_relay(api.harness):
         await submitted(api, receiver)
         await eventually(lambda: len(answers) == 3)
         await asyncio.gather(*tasks)
@@ -54,22 +63,24 @@ async def test_a_receiver_that_answers_every_event_with_a_job_comes_to_an_end(
     assert all(request.is_signed() for request in receiver.requests)
 
 
-async def test_a_receiver_that_retries_whatever_failed_comes_to_an_end(api: Api, eventually: Any) -> None:
+async def test_a_receiver_that_retries_whatever_failed_comes_to_an_end(
+    api: ApiClient, eventually: Any
+) -> None:
     """Without the hop it would go on for ever: each new job has the callback of the old one."""
     await api.post("/api/v1/workflows", {"source": BROKEN})
     answers: list[int] = []
     tasks = []
 
-    def react(request: Request) -> bytes:
+    def react(request: ReceivedRequest) -> bytes:
         tasks.append(asyncio.create_task(retry_it(request)))
         return OK
 
-    async def retry_it(request: Request) -> None:
+    async def retry_it(request: ReceivedRequest) -> None:
         hop = {"cograil-hop": request.headers["cograil-hop"]}
         path = f"/api/v1/jobs/{request.event['data']['job_id']}/retry"
         answers.append((await api.post(path, headers=hop)).status)
 
-    async with receiving(react) as receiver, api.lab.running(), relaying(api.lab):
+    async with open_receiver(react) as receiver, api.harness.running(), run_relay(api.harness):
         callback = receiver.callback(events=["job.failed"])
         body = {"workflow_id": "broken", "callback": callback, "labels": {"of": "acme"}}
         assert (await api.post("/api/v1/jobs", body)).status == 202
@@ -80,7 +91,7 @@ async def test_a_receiver_that_retries_whatever_failed_comes_to_an_end(api: Api,
     assert labels == [{"of": "acme", "cograil-hop": "2"}, {"of": "acme", "cograil-hop": "1"}, {"of": "acme"}]
 
 
-async def test_the_hop_is_none_of_the_labels_that_a_job_may_have(api: Api) -> None:
+async def test_the_hop_is_none_of_the_labels_that_a_job_may_have(api: ApiClient) -> None:
     await api.post("/api/v1/workflows", {"source": HELLO})
     body = {"workflow_id": "hello", "labels": {str(n): "x" for n in range(64)}}
     answer = await api.post("/api/v1/jobs", body, headers={"cograil-hop": "1"})
@@ -91,6 +102,6 @@ async def test_the_hop_is_none_of_the_labels_that_a_job_may_have(api: Api) -> No
     ("hop", "status"),
     [("0", 200), ("2", 200), ("3", 508), ("99", 508), ("100", 400), ("-1", 400), ("x", 400), ("", 400)],
 )
-async def test_a_hop_is_a_small_number(api: Api, hop: str, status: int) -> None:
+async def test_a_hop_is_a_small_number(api: ApiClient, hop: str, status: int) -> None:
     answer = await api.get("/api/v1/jobs", headers={"cograil-hop": hop})
     assert answer.status == status

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from lab import Lab
+from tests.support.harness import Harness
 
 from cograil.model.states import JOB_STATES
 from cograil.store import gateway_queries, job_queries
@@ -40,11 +40,11 @@ class Done(Exception):
     """Nothing of it is kept."""
 
 
-async def test_a_page_of_many_jobs_reads_few_of_them(lab: Lab) -> None:
-    await lab.submit(OTHER)
-    await lab.submit(HELLO)
+async def test_a_page_of_many_jobs_reads_few_of_them(harness: Harness) -> None:
+    await harness.submit(OTHER)
+    await harness.submit(HELLO)
     try:
-        async with lab.db.transaction("plan") as tx:
+        async with harness.db.transaction("plan") as tx:
             await tx.connection.execute(MANY)
             await tx.connection.execute("analyze cograil.jobs")
             read = {str(filters): await _blocks(tx, *filters) for filters in FILTERS}
@@ -74,11 +74,11 @@ async def _blocks(
     return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])
 
 
-async def test_a_page_of_the_gateway_and_its_count_read_few_of_many_jobs(lab: Lab) -> None:
-    await lab.submit(OTHER)
-    await lab.submit(HELLO)
+async def test_a_page_of_the_gateway_and_its_count_read_few_of_many_jobs(harness: Harness) -> None:
+    await harness.submit(OTHER)
+    await harness.submit(HELLO)
     try:
-        async with lab.db.transaction("plan") as tx:
+        async with harness.db.transaction("plan") as tx:
             await tx.connection.execute(MANY)
             await tx.connection.execute("analyze cograil.jobs")
             read = {}
@@ -103,14 +103,14 @@ async def test_a_page_of_the_gateway_and_its_count_read_few_of_many_jobs(lab: La
         assert {name: blocks for name, blocks in read.items() if blocks >= 120} == {}
 
 
-async def test_the_gateways_pages_and_counts_are_those_of_all_jobs(lab: Lab) -> None:
-    ids = [*await lab.submit_many(HELLO, [{}] * 5), *await lab.submit_many(OTHER, [{}] * 4)]
+async def test_the_gateways_pages_and_counts_are_those_of_all_jobs(harness: Harness) -> None:
+    ids = [*await harness.submit_many(HELLO, [{}] * 5), *await harness.submit_many(OTHER, [{}] * 4)]
     for job_id in ids[::2]:
-        await lab.cancel(job_id)
+        await harness.cancel(job_id)
     newest = sorted(ids, reverse=True)
 
     async def page(**facts: Any) -> list[str]:
-        async with lab.db.transaction("test") as tx:
+        async with harness.db.transaction("test") as tx:
             return [job["job_id"] for job, _ in await gateway_queries.page_jobs(tx, "default", **facts)]
 
     assert await page(limit=4, offset=3) == newest[3:7]
@@ -119,7 +119,7 @@ async def test_the_gateways_pages_and_counts_are_those_of_all_jobs(lab: Lab) -> 
     cancelled = [job_id for job_id in sorted(ids[:5], reverse=True) if job_id in ids[::2]]
     assert await page(limit=9, statuses=["cancelled"], workflow="hello") == cancelled
     assert await page(limit=9, offset=9) == []
-    async with lab.db.transaction("test") as tx:
+    async with harness.db.transaction("test") as tx:
         every = await gateway_queries.count_jobs(tx, "default")
         assert (every.total(), every.total("cancelled"), every.truncated) == (9, 5, False)
         hello = await gateway_queries.count_jobs(tx, "default", "hello")

@@ -11,9 +11,9 @@ from itertools import count
 from typing import Any
 
 import pytest
-from doors import Api
-from streams import listening, socket_to
 from tests.conftest import Eventually
+from tests.support.api_client import ApiClient
+from tests.support.event_streams import open_event_stream, open_websocket
 
 from cograil.http.server import request_limits
 from cograil.http.streams import event_streams, websocket
@@ -32,13 +32,13 @@ UNKNOWN = "01a1e50c-7310-7248-8dd1-729d3582eaf2"
 
 
 @pytest.fixture
-async def shop(api: Api) -> Api:
+async def shop(api: ApiClient) -> ApiClient:
     assert (await api.post("/api/v1/workflows", {"source": HELLO})).status == 201
     return api
 
 
 @pytest.fixture(autouse=True)
-def ended_streams(api: Api) -> Iterator[None]:
+def ended_streams(api: ApiClient) -> Iterator[None]:
     """Nothing waits for a stream when the server stops."""
     yield
     api.context.subscribers.end()
@@ -48,14 +48,14 @@ def stream_of(job_id: str) -> str:
     return f"/api/v1/jobs/{job_id}/events/stream"
 
 
-async def test_a_job_is_followed_to_its_end(shop: Api) -> None:
+async def test_a_job_is_followed_to_its_end(shop: ApiClient) -> None:
     job_id = await shop.submit("hello")
-    async with listening(shop.port, stream_of(job_id)) as stream:
+    async with open_event_stream(shop.port, stream_of(job_id)) as stream:
         assert stream.status == 200
         assert stream.headers["content-type"].startswith("text/event-stream")
         assert stream.headers["x-accel-buffering"] == "no"
         past = await stream.take(4)
-        async with shop.lab.running():
+        async with shop.harness.running():
             rest = await stream.rest()
     assert [event["seq"] for event in past] == [1, 2, 3, 4]
     assert [event.id for event in rest] == ["5", "6", "7", "7"]
@@ -65,35 +65,35 @@ async def test_a_job_is_followed_to_its_end(shop: Api) -> None:
     assert past + [event.data for event in rest[:-1]] == events
 
 
-async def test_whoever_comes_again_misses_nothing_and_hears_nothing_twice(shop: Api) -> None:
-    async with shop.lab.running():
+async def test_whoever_comes_again_misses_nothing_and_hears_nothing_twice(shop: ApiClient) -> None:
+    async with shop.harness.running():
         job_id = await shop.submit("hello")
-        await shop.lab.ended(job_id)
-    async with listening(shop.port, stream_of(job_id), last_event_id="5") as stream:
+        await shop.harness.ended(job_id)
+    async with open_event_stream(shop.port, stream_of(job_id), last_event_id="5") as stream:
         assert [event.id for event in await stream.rest()] == ["6", "7", "7"]
-    async with listening(shop.port, stream_of(job_id) + "?after=6") as stream:
+    async with open_event_stream(shop.port, stream_of(job_id) + "?after=6") as stream:
         assert [event.id for event in await stream.rest()] == ["7", "7"]
-    async with listening(shop.port, stream_of(job_id), last_event_id="7") as stream:
+    async with open_event_stream(shop.port, stream_of(job_id), last_event_id="7") as stream:
         assert stream.status == 204
 
 
-async def test_only_the_types_asked_for_come(shop: Api) -> None:
-    async with shop.lab.running():
+async def test_only_the_types_asked_for_come(shop: ApiClient) -> None:
+    async with shop.harness.running():
         job_id = await shop.submit("hello")
         path = stream_of(job_id) + "?types=job_created,job_completed"
-        async with listening(shop.port, path) as stream:
+        async with open_event_stream(shop.port, path) as stream:
             names = [event.name for event in await stream.rest()]
     assert names == ["job_created", "job_completed", "end"]
 
 
-async def test_the_feed_begins_now_and_goes_on_where_it_was_left(shop: Api) -> None:
+async def test_the_feed_begins_now_and_goes_on_where_it_was_left(shop: ApiClient) -> None:
     before = await shop.submit("hello")
-    async with listening(shop.port, FEED) as stream:
+    async with open_event_stream(shop.port, FEED) as stream:
         await stream.next()
         first = await shop.submit("hello")
         seen = await stream.take(3)
     second = await shop.submit("hello")
-    async with listening(shop.port, FEED, last_event_id=stream.last_id) as again:
+    async with open_event_stream(shop.port, FEED, last_event_id=stream.last_id) as again:
         seen += await again.take(5)
     assert before not in {event["job_id"] for event in seen}
     assert [(event["job_id"], event["seq"]) for event in seen] == [
@@ -101,16 +101,16 @@ async def test_the_feed_begins_now_and_goes_on_where_it_was_left(shop: Api) -> N
     ]
 
 
-async def test_a_sign_of_life_moves_the_place_on(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sign_of_life_moves_the_place_on(shop: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of events that are not wanted nothing is said, and still they need not be looked through again."""
     monkeypatch.setattr(event_streams, "HEARTBEAT_SECONDS", 0.05)
-    async with listening(shop.port, FEED + "?types=job_failed") as stream:
+    async with open_event_stream(shop.port, FEED + "?types=job_failed") as stream:
         first = await stream.next()
         await shop.submit("hello")
         async with asyncio.timeout(10):
             while (event := await stream.next()) is not None and event.id == (first and first.id):
                 pass
-    async with listening(shop.port, FEED, last_event_id=stream.last_id) as again:
+    async with open_event_stream(shop.port, FEED, last_event_id=stream.last_id) as again:
         await again.next()
         job_id = await shop.submit("hello")
         assert {event["job_id"] for event in await again.take(4)} == {job_id}
@@ -118,7 +118,7 @@ async def test_a_sign_of_life_moves_the_place_on(shop: Api, monkeypatch: pytest.
 
 @pytest.mark.parametrize("path", ["JOB", FEED])
 async def test_however_much_happens_that_nobody_asked_for_signs_of_life_come(
-    shop: Api, monkeypatch: pytest.MonkeyPatch, path: str
+    shop: ApiClient, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """Else a proxy would take it for dead, and who comes again would have to look through all of it."""
     monkeypatch.setattr(event_streams, "HEARTBEAT_SECONDS", 0.05)
@@ -137,7 +137,7 @@ async def test_however_much_happens_that_nobody_asked_for_signs_of_life_come(
     monkeypatch.setattr(shop.context.subscribers, "events_of", events_of)
     monkeypatch.setattr(shop.context.subscribers, "next_of", next_of)
     stream_path = path.replace("JOB", stream_of(job_id)) + "?types=job_failed"
-    async with listening(shop.port, stream_path) as stream, asyncio.timeout(10):
+    async with open_event_stream(shop.port, stream_path) as stream, asyncio.timeout(10):
         signs = [event.id for _ in range(4) if (event := await stream.next()) is not None]
     assert len(set(signs)) == 4  # each a place further on
 
@@ -155,19 +155,19 @@ async def test_however_much_happens_that_nobody_asked_for_signs_of_life_come(
     ],
 )
 async def test_a_wrong_request_is_refused_before_anything_is_told(
-    shop: Api, path: str, headers: dict[str, str], status: int, code: str
+    shop: ApiClient, path: str, headers: dict[str, str], status: int, code: str
 ) -> None:
     path = path.replace("JOB", stream_of(await shop.submit("hello")))
     answer = await shop.get(path, headers={name.replace("_", "-"): text for name, text in headers.items()})
     assert (answer.status, answer.code) == (status, code)
 
 
-async def test_nobody_hears_of_another_tenant(shop: Api) -> None:
+async def test_nobody_hears_of_another_tenant(shop: ApiClient) -> None:
     acme, globex = await shop.make_key("admin", "acme"), await shop.make_key("viewer", "globex")
     await shop.post("/api/v1/workflows", {"source": HELLO}, key=acme)
     async with (
-        listening(shop.port, FEED, key=acme) as own,
-        listening(shop.port, FEED, key=globex) as foreign,
+        open_event_stream(shop.port, FEED, key=acme) as own,
+        open_event_stream(shop.port, FEED, key=globex) as foreign,
     ):
         await own.next()
         await foreign.next()
@@ -181,18 +181,18 @@ async def test_nobody_hears_of_another_tenant(shop: Api) -> None:
         assert [event.name for event in await foreign.rest()] == ["end"]
 
 
-async def test_a_revoked_key_hears_no_more(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_revoked_key_hears_no_more(shop: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_streams, "KEY_SECONDS", 0.05)
     monkeypatch.setattr("cograil.http.auth.authentication.KNOWN_SECONDS", 0.0)
     key = await shop.make_key("viewer")
-    async with listening(shop.port, FEED, key=key) as stream:
+    async with open_event_stream(shop.port, FEED, key=key) as stream:
         assert stream.status == 200
-        await shop.lab.rows("update cograil.keys set revoked_at = now()")
+        await shop.harness.rows("update cograil.keys set revoked_at = now()")
         assert [event.data for event in await stream.rest()] == [{"reason": "unauthenticated"}]
 
 
 async def test_a_revoked_key_hears_no_more_however_much_there_is_to_tell(
-    shop: Api, monkeypatch: pytest.MonkeyPatch
+    shop: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stream is never quiet, so a look at quiet times would never come."""
     monkeypatch.setattr(event_streams, "KEY_SECONDS", 0.05)
@@ -207,11 +207,11 @@ async def test_a_revoked_key_hears_no_more_however_much_there_is_to_tell(
     busy = asyncio.create_task(go_on())
     try:
         async with (
-            listening(shop.port, FEED, key=key) as stream,
-            socket_to(shop.port, f"/ws/jobs/{job_id}", key=key) as socket,
+            open_event_stream(shop.port, FEED, key=key) as stream,
+            open_websocket(shop.port, f"/ws/jobs/{job_id}", key=key) as socket,
         ):
             await stream.take(8)
-            await shop.lab.rows(
+            await shop.harness.rows(
                 f"update cograil.keys set revoked_at = now() where id = '{key.split('_')[1]}'"
             )
             rest = await stream.rest(10)
@@ -223,7 +223,7 @@ async def test_a_revoked_key_hears_no_more_however_much_there_is_to_tell(
     # What was told last is where it goes on: nothing was passed over.
     received = [event.data for event in rest[:-1]]
     await shop.post("/api/v1/jobs", {"workflow_id": "hello"}, key=other)
-    async with listening(shop.port, FEED, key=other, last_event_id=rest[-1].id) as again:
+    async with open_event_stream(shop.port, FEED, key=other, last_event_id=rest[-1].id) as again:
         following = (await again.take(1))[0]
     assert (following["job_id"], following["seq"]) not in {
         (event["job_id"], event["seq"]) for event in received
@@ -231,52 +231,55 @@ async def test_a_revoked_key_hears_no_more_however_much_there_is_to_tell(
 
 
 async def test_a_reader_that_takes_nothing_is_dropped_and_can_go_on(
-    shop: Api, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+    shop: ApiClient, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     monkeypatch.setattr(event_streams, "SLOW_SECONDS", 0.2)
     text = "x" * 200_000
     assert (await shop.post("/api/v1/workflows", {"source": LARGE})).status == 201
-    async with listening(shop.port, FEED) as stream:
+    async with open_event_stream(shop.port, FEED) as stream:
         await stream.next()
         for _ in range(40):
             await shop.submit("large", input_params={"text": text})
         await eventually(lambda: not shop.context.subscribers._subscribers, 20)
-    async with listening(shop.port, FEED, last_event_id=stream.last_id) as again:
+    async with open_event_stream(shop.port, FEED, last_event_id=stream.last_id) as again:
         jobs: set[str] = set()
         while len(jobs) < 40:
             jobs |= {event["job_id"] for event in await again.take(1)}
 
 
 async def test_a_stream_that_breaks_off_says_so_and_can_go_on(
-    shop: Api, monkeypatch: pytest.MonkeyPatch
+    shop: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = await shop.submit("hello")
 
     async def fail(*_: object) -> None:
         raise OSError("the database is away")
 
-    async with listening(shop.port, stream_of(job_id)) as stream:
+    async with open_event_stream(shop.port, stream_of(job_id)) as stream:
         await stream.take(4)
         with monkeypatch.context() as patch:
             patch.setattr(shop.context.subscribers, "events_of", fail)
-            async with shop.lab.running():
+            async with shop.harness.running():
                 rest = await stream.rest()
     assert [(event.id, event.data) for event in rest] == [("4", {"reason": "unavailable"})]
-    async with listening(shop.port, stream_of(job_id), last_event_id="4") as stream, shop.lab.running():
+    async with (
+        open_event_stream(shop.port, stream_of(job_id), last_event_id="4") as stream,
+        shop.harness.running(),
+    ):
         assert [event.id for event in await stream.rest()] == ["5", "6", "7", "7"]
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_who_may_look_may_listen(shop: Api, role: Role) -> None:
+async def test_who_may_look_may_listen(shop: ApiClient, role: Role) -> None:
     job_id = await shop.submit("hello")
     key = await shop.make_key(role)
     for path in (FEED, stream_of(job_id)):
-        async with listening(shop.port, path, key=key) as stream:
+        async with open_event_stream(shop.port, path, key=key) as stream:
             assert (stream.status == 200) == (role in LADDER), role
             assert stream.status in (200, 403)
 
 
-async def test_head_has_no_body(shop: Api) -> None:
+async def test_head_has_no_body(shop: ApiClient) -> None:
     answer = await shop.call("HEAD", FEED)
     assert (answer.status, answer.raw) == (200, b"")
 
@@ -284,56 +287,56 @@ async def test_head_has_no_body(shop: Api) -> None:
 # -- WebSocket ------------------------------------------------------------------------------------------
 
 
-async def test_a_socket_tells_the_events_of_a_job(shop: Api) -> None:
+async def test_a_socket_tells_the_events_of_a_job(shop: ApiClient) -> None:
     job_id = await shop.submit("hello")
-    async with socket_to(shop.port, f"/ws/jobs/{job_id}?after=2") as socket:
+    async with open_websocket(shop.port, f"/ws/jobs/{job_id}?after=2") as socket:
         assert socket.status == 101
-        async with shop.lab.running():
+        async with shop.harness.running():
             events, code, reason = await socket.messages()
     assert [event["seq"] for event in events] == [3, 4, 5, 6, 7]
     assert (code, reason) == (1000, "job_over")
     assert events == (await shop.get(f"/api/v1/jobs/{job_id}/events?after=2")).body["events"]
 
 
-async def test_the_handshake_proves_that_we_read_the_key(shop: Api) -> None:
+async def test_the_handshake_proves_that_we_read_the_key(shop: ApiClient) -> None:
     key = base64.b64encode(b"0123456789abcdef").decode()
     job_id = await shop.submit("hello")
-    async with socket_to(shop.port, f"/api/v1/ws/jobs/{job_id}", sec_websocket_key=key) as socket:
+    async with open_websocket(shop.port, f"/api/v1/ws/jobs/{job_id}", sec_websocket_key=key) as socket:
         expected = hashlib.sha1(key.encode() + websocket.GUID).digest()
         assert socket.headers["sec-websocket-accept"] == base64.b64encode(expected).decode()
 
 
-async def test_a_browser_names_its_key_as_a_protocol(shop: Api) -> None:
+async def test_a_browser_names_its_key_as_a_protocol(shop: ApiClient) -> None:
     job_id = await shop.submit("hello")
     key = await shop.make_key("viewer")
     path = f"/ws/jobs/{job_id}"
     offered = f"cograil.v1, cograil.key.{key}"
-    async with socket_to(
+    async with open_websocket(
         shop.port, path, sec_websocket_protocol=offered, origin="http://elsewhere"
     ) as socket:
         assert (socket.status, socket.headers["sec-websocket-protocol"]) == (101, "cograil.v1")
     # P22: a key that is all that was offered is not told back; nor is anything else that might be one.
     for alone in (f"cograil.key.{key}", f"other, cograil.key.{key}"):
-        async with socket_to(shop.port, path, sec_websocket_protocol=alone) as socket:
+        async with open_websocket(shop.port, path, sec_websocket_protocol=alone) as socket:
             assert (socket.status, "sec-websocket-protocol" in socket.headers) == (101, False)
             assert key not in str(socket.headers)
-    async with socket_to(shop.port, path, key=key) as socket:
+    async with open_websocket(shop.port, path, key=key) as socket:
         assert socket.status == 101
     for headers in ({}, {"sec_websocket_protocol": "cograil.key.cog_a_b"}):
-        async with socket_to(shop.port, path, **headers) as socket:
+        async with open_websocket(shop.port, path, **headers) as socket:
             assert socket.status == 401
-    async with socket_to(shop.port, path, key=await shop.make_key("worker")) as socket:
+    async with open_websocket(shop.port, path, key=await shop.make_key("worker")) as socket:
         assert socket.status == 403
-    async with socket_to(shop.port, path, key=await shop.make_key("viewer", "globex")) as socket:
+    async with open_websocket(shop.port, path, key=await shop.make_key("viewer", "globex")) as socket:
         assert socket.status == 404
         assert b"not_found" in await socket.reader.read()
 
 
-async def test_a_page_of_another_site_may_not_look_in_without_a_key(shop: Api) -> None:
+async def test_a_page_of_another_site_may_not_look_in_without_a_key(shop: ApiClient) -> None:
     path = f"/ws/jobs/{await shop.submit('hello')}"
-    async with socket_to(shop.port, path, origin="http://elsewhere.example") as socket:
+    async with open_websocket(shop.port, path, origin="http://elsewhere.example") as socket:
         assert socket.status == 403
-    async with socket_to(shop.port, path, origin="http://localhost") as socket:
+    async with open_websocket(shop.port, path, origin="http://localhost") as socket:
         assert socket.status == 101
 
 
@@ -345,15 +348,15 @@ async def test_a_page_of_another_site_may_not_look_in_without_a_key(shop: Api) -
         ({"sec_websocket_key": "not base64 at all !!"}, 426),
     ],
 )
-async def test_a_wrong_handshake_is_refused(shop: Api, headers: dict[str, str], status: int) -> None:
-    async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}", **headers) as socket:
+async def test_a_wrong_handshake_is_refused(shop: ApiClient, headers: dict[str, str], status: int) -> None:
+    async with open_websocket(shop.port, f"/ws/jobs/{await shop.submit('hello')}", **headers) as socket:
         assert socket.status == status
 
 
-async def test_other_routes_are_no_sockets_and_sockets_no_routes(shop: Api) -> None:
-    async with socket_to(shop.port, "/api/v1/jobs") as socket:
+async def test_other_routes_are_no_sockets_and_sockets_no_routes(shop: ApiClient) -> None:
+    async with open_websocket(shop.port, "/api/v1/jobs") as socket:
         assert socket.status == 405
-    async with socket_to(shop.port, "/ws/nothing") as socket:
+    async with open_websocket(shop.port, "/ws/nothing") as socket:
         assert socket.status == 404
     assert (await shop.get(f"/ws/jobs/{UNKNOWN}")).status == 405
 
@@ -370,14 +373,14 @@ async def test_other_routes_are_no_sockets_and_sockets_no_routes(shop: Api) -> N
         (b"\x88\x80\0\0\0\0", 1000),
     ],
 )
-async def test_what_is_no_frame_of_ours_ends_the_socket(shop: Api, frame: bytes, code: int) -> None:
-    async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
+async def test_what_is_no_frame_of_ours_ends_the_socket(shop: ApiClient, frame: bytes, code: int) -> None:
+    async with open_websocket(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
         socket.writer.write(frame)
         assert (await socket.messages())[:2] == ([], code)
 
 
-async def test_a_ping_is_answered_and_what_is_said_is_passed_over(shop: Api) -> None:
-    async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
+async def test_a_ping_is_answered_and_what_is_said_is_passed_over(shop: ApiClient) -> None:
+    async with open_websocket(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
         for _ in range(100):
             socket.send(0x1, b"hello" * 100)
         socket.send(0x9, b"there?")
@@ -386,40 +389,40 @@ async def test_a_ping_is_answered_and_what_is_said_is_passed_over(shop: Api) -> 
 
 
 async def test_a_caller_that_does_not_answer_is_gone(
-    shop: Api, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+    shop: ApiClient, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     monkeypatch.setattr(websocket, "PING_SECONDS", 0.05)
-    async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
+    async with open_websocket(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
         async with asyncio.timeout(10):
             assert await socket.frame() == (0x9, b"")
             assert await socket.messages() == ([], 1011, "no answer to a ping")
         await eventually(lambda: not shop.context.subscribers._subscribers)
 
 
-async def test_a_quiet_job_keeps_its_socket(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_quiet_job_keeps_its_socket(shop: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time in which a request must come does not count once the connection is a socket."""
     monkeypatch.setattr(request_limits, "HEAD_SECONDS", 0.2)
     monkeypatch.setattr(websocket, "PING_SECONDS", 0.15)
-    async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
+    async with open_websocket(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
         async with asyncio.timeout(20):
             for _ in range(6):  # four times as long as a request may take
                 assert await socket.frame() == (0x9, b"")
                 socket.send(0xA, b"")
         monkeypatch.setattr(websocket, "PING_SECONDS", 15.0)
-        async with shop.lab.running():
+        async with shop.harness.running():
             events, code, reason = await socket.messages()
     assert ([event["seq"] for event in events], code, reason) == ([5, 6, 7], 1000, "job_over")
 
 
-async def test_a_flood_of_frames_ends_the_socket(shop: Api) -> None:
-    async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
+async def test_a_flood_of_frames_ends_the_socket(shop: ApiClient) -> None:
+    async with open_websocket(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
         for _ in range(websocket.MAX_FRAMES + 1):
             socket.send(0x9, b"x")
         assert await socket.messages() == ([], 1008, "too many frames")
 
 
 async def test_pings_of_a_caller_that_never_reads_are_not_kept(
-    shop: Api, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+    shop: ApiClient, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     monkeypatch.setattr(websocket, "MAX_FRAMES", 10**9)
     monkeypatch.setattr(request_limits, "WRITE_SECONDS", 1.0)
@@ -433,7 +436,7 @@ async def test_pings_of_a_caller_that_never_reads_are_not_kept(
 
     monkeypatch.setattr(websocket.WebSocketProtocol, "_accept", noting)
     pings = b"".join(b"\x89\xfd\0\0\0\0" + b"x" * 125 for _ in range(500))  # each wants as much as it brings
-    async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
+    async with open_websocket(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
         async with asyncio.timeout(30):
             with contextlib.suppress(ConnectionError):
                 while not transports[0].is_closing():
@@ -447,7 +450,7 @@ async def test_pings_of_a_caller_that_never_reads_are_not_kept(
     assert largest < 1_000_000
 
 
-async def test_a_socket_is_told_of_the_end(shop: Api) -> None:
-    async with socket_to(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
+async def test_a_socket_is_told_of_the_end(shop: ApiClient) -> None:
+    async with open_websocket(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
         shop.context.subscribers.end()
         assert await socket.messages() == ([], 1001, "shutdown")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from doors import Api
-from lab import Lab
+from tests.support.api_client import ApiClient
+from tests.support.harness import Harness
 
 MAX_LAG_SECONDS = 1.0  # of processor time; each of these took from 2 to 21 seconds, or minutes, before
 
@@ -52,7 +52,7 @@ def misspelt(count: int) -> dict[str, str]:
     return {f"paramter_numbr_{index}": "x" for index in range(count)}
 
 
-async def test_thousands_of_misspelt_inputs(api: Api) -> None:
+async def test_thousands_of_misspelt_inputs(api: ApiClient) -> None:
     await api.call("POST", "/api/v1/workflows", {"source": MANY_INPUTS})
     async with watched_loop() as lag:
         answer = await api.call(
@@ -65,7 +65,7 @@ async def test_thousands_of_misspelt_inputs(api: Api) -> None:
     assert lag.seconds < MAX_LAG_SECONDS
 
 
-async def test_a_batch_of_jobs_with_misspelt_inputs(api: Api) -> None:
+async def test_a_batch_of_jobs_with_misspelt_inputs(api: ApiClient) -> None:
     await api.call("POST", "/api/v1/workflows", {"source": MANY_INPUTS})
     batch = {"jobs": [{"workflow_id": "many", "input_params": misspelt(40)} for _ in range(900)]}
     async with watched_loop() as lag:
@@ -74,7 +74,7 @@ async def test_a_batch_of_jobs_with_misspelt_inputs(api: Api) -> None:
     assert lag.seconds < MAX_LAG_SECONDS
 
 
-async def test_a_thousand_nodes_with_a_misspelt_next(api: Api) -> None:
+async def test_a_thousand_nodes_with_a_misspelt_next(api: ApiClient) -> None:
     nodes = "".join(
         f"  node_number_{index}: {{handler: echo, next: nod_numbr_{index}}}\n" for index in range(999)
     )
@@ -85,13 +85,13 @@ async def test_a_thousand_nodes_with_a_misspelt_next(api: Api) -> None:
     assert lag.seconds < MAX_LAG_SECONDS
 
 
-async def test_a_form_whose_pattern_takes_exponential_time(lab: Lab, api: Api) -> None:
+async def test_a_form_whose_pattern_takes_exponential_time(harness: Harness, api: ApiClient) -> None:
     source = """
 workflow_id: asks
 nodes:
   q: {type: approval, approval: {message: m, form: {properties: {x: {pattern: "^(a|a)*$"}}}}}
 """
-    job = await lab.submit(source)
+    job = await harness.submit(source)
     async with watched_loop() as lag, asyncio.timeout(30):
         body = {"name": "approve", "node_id": "q", "data": {"x": "a" * 60 + "!"}}
         answer = await api.call("POST", f"/api/v1/jobs/{job}/signals", body)
@@ -108,7 +108,7 @@ LARGE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-async def test_large_bodies(api: Api, name: str) -> None:
+async def test_large_bodies(api: ApiClient, name: str) -> None:
     body = {"workflow_id": "nobody", "input_params": {"x": LARGE[name]}}
     async with watched_loop() as lag:
         answer = await api.call("POST", "/api/v1/jobs", body)

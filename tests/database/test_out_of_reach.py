@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from lab import Lab, quick_settings
 from test_workers import one
-from wires import Wire, wire_to
+from tests.support.database_proxy import DatabaseProxy, open_database_proxy
+from tests.support.harness import Harness, quick_settings
 
 from cograil.runners.context import Context
 from cograil.store.database import Database
@@ -41,31 +41,31 @@ class Patient:
 
 
 @pytest.fixture
-async def wire(dsn: str) -> AsyncIterator[Wire]:
-    async with wire_to(dsn) as wire:
-        yield wire
+async def proxy(dsn: str) -> AsyncIterator[DatabaseProxy]:
+    async with open_database_proxy(dsn) as proxy:
+        yield proxy
 
 
 @pytest.fixture
-def patient(lab: Lab) -> Patient:
+def patient(harness: Harness) -> Patient:
     patient = Patient()
 
     async def wait(ctx: Context) -> dict[str, Any]:
         return await patient(ctx)
 
-    lab.registry.register(wait, "patient")
+    harness.registry.register(wait, "patient")
     return patient
 
 
 @pytest.fixture
-async def far(lab: Lab, wire: Wire, patient: Patient) -> AsyncIterator[Worker]:
+async def far(harness: Harness, proxy: DatabaseProxy, patient: Patient) -> AsyncIterator[Worker]:
     """A worker whose database is at the other end of a wire."""
     settings = quick_settings(lease=LEASE, worker={"grace_seconds": 0.5})
-    async with Database(wire.dsn, settings.database) as db:
-        worker = Worker(db, settings, lab.registry, "far")
+    async with Database(proxy.dsn, settings.database) as db:
+        worker = Worker(db, settings, harness.registry, "far")
         running = asyncio.create_task(worker.run())
         yield worker
-        await wire.mend()
+        await proxy.mend()
         patient.go_on.set()
         worker.stop()
         await running
@@ -73,48 +73,48 @@ async def far(lab: Lab, wire: Wire, patient: Patient) -> AsyncIterator[Worker]:
 
 @pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "frozen"])
 async def test_it_stops_what_it_runs_while_the_lease_is_still_its_own(
-    lab: Lab, wire: Wire, far: Worker, patient: Patient, is_cut: bool
+    harness: Harness, proxy: DatabaseProxy, far: Worker, patient: Patient, is_cut: bool
 ) -> None:
-    job = await lab.submit(one("patient"))
-    async with lab.orchestrator():
+    job = await harness.submit(one("patient"))
+    async with harness.orchestrator():
         await patient.begun.wait()
-        await wire.cut() if is_cut else wire.freeze()
+        await proxy.cut() if is_cut else proxy.freeze()
         async with asyncio.timeout(10):
             await patient.stopped.wait()
-        assert await lab.rows(IS_HELD) == [(True,)], "nobody else could have begun before"
+        assert await harness.rows(IS_HELD) == [(True,)], "nobody else could have begun before"
         assert patient.reason == "lost"
         patient.go_on.set()
-        await wire.mend()
-        assert (await lab.ended(job))["status"] == "completed"
+        await proxy.mend()
+        assert (await harness.ended(job))["status"] == "completed"
     assert patient.runs == 2
 
 
 async def test_it_keeps_what_it_runs_for_as_long_as_it_is_heard(
-    lab: Lab, far: Worker, patient: Patient, eventually: Any
+    harness: Harness, far: Worker, patient: Patient, eventually: Any
 ) -> None:
-    job = await lab.submit(one("patient"))
-    async with lab.orchestrator():
+    job = await harness.submit(one("patient"))
+    async with harness.orchestrator():
         await patient.begun.wait()
         later = (
             "select 1 from cograil.processes where name = 'far' and pulsed_at > started_at + interval '4 s'"
         )
-        await eventually(lambda: lab.rows(later), 15)
+        await eventually(lambda: harness.rows(later), 15)
         patient.go_on.set()
-        assert (await lab.ended(job))["status"] == "completed"
+        assert (await harness.ended(job))["status"] == "completed"
     assert (patient.runs, patient.stopped.is_set()) == (1, False)
 
 
 async def test_it_keeps_what_it_runs_while_postgresql_says_that_it_starts(
-    lab: Lab, wire: Wire, far: Worker, patient: Patient
+    harness: Harness, proxy: DatabaseProxy, far: Worker, patient: Patient
 ) -> None:
     """Then nobody can take it; from its start on orchestrators wait for a lease."""
-    job = await lab.submit(one("patient"))
+    job = await harness.submit(one("patient"))
     await patient.begun.wait()
-    await wire.say_it_starts()
+    await proxy.say_it_starts()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(patient.stopped.wait(), 1.5 * LEASE["seconds"])
-    await wire.mend()
+    await proxy.mend()
     patient.go_on.set()
-    async with lab.orchestrator():
-        assert (await lab.ended(job))["status"] == "completed"
+    async with harness.orchestrator():
+        assert (await harness.ended(job))["status"] == "completed"
     assert patient.runs == 1

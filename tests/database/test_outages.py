@@ -13,10 +13,10 @@ import psutil
 import psycopg
 import pytest
 import pytest_asyncio
-from doors import Api, open_door
-from lab import Lab, open_lab, quick_settings
 from test_out_of_reach import Patient
 from tests.conftest import Eventually
+from tests.support.api_client import ApiClient, serve_api
+from tests.support.harness import Harness, open_harness, quick_settings
 
 from cograil.embedded.postgres_server import EmbeddedPostgres
 from cograil.runners.context import Context
@@ -56,13 +56,13 @@ async def _migrate(conninfo: str) -> None:
 
 
 @pytest_asyncio.fixture
-async def far(server: EmbeddedPostgres) -> AsyncIterator[Lab]:
-    async with open_lab(server.conninfo, quick_settings(lease=LEASE)) as lab:
-        yield lab
+async def far(server: EmbeddedPostgres) -> AsyncIterator[Harness]:
+    async with open_harness(server.conninfo, quick_settings(lease=LEASE)) as harness:
+        yield harness
 
 
 @pytest.fixture
-def patient(far: Lab) -> Iterator[Patient]:
+def patient(far: Harness) -> Iterator[Patient]:
     patient = Patient()
 
     async def outlasting(ctx: Context) -> dict[str, object]:
@@ -74,7 +74,7 @@ def patient(far: Lab) -> Iterator[Patient]:
 
 
 async def test_an_outage_longer_than_the_lease_costs_no_attempt(
-    server: EmbeddedPostgres, far: Lab, patient: Patient
+    server: EmbeddedPostgres, far: Harness, patient: Patient
 ) -> None:
     """The worker lets go in time, for it cannot know; it begins again, and that is not counted."""
     async with far.running():
@@ -97,9 +97,9 @@ async def test_an_outage_longer_than_the_lease_costs_no_attempt(
 
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
 async def test_callers_are_told_soon(
-    server: EmbeddedPostgres, far: Lab, blow: signal.Signals, eventually: Eventually
+    server: EmbeddedPostgres, far: Harness, blow: signal.Signals, eventually: Eventually
 ) -> None:
-    async with open_door(far, server.conninfo) as api:
+    async with serve_api(far, server.conninfo) as api:
         assert (await api.get("/api/v1/jobs")).status == 200
         assert (await api.post("/api/v1/workflows", {"source": ONE_ATTEMPT})).status == 201
         send(server, signal.SIGSTOP, blow)
@@ -119,12 +119,12 @@ async def test_callers_are_told_soon(
         await eventually(is_back)
 
 
-async def _list(api: Api) -> tuple[int, str, str]:
+async def _list(api: ApiClient) -> tuple[int, str, str]:
     answer = await api.get("/api/v1/jobs")
     return answer.status, answer.code, answer.headers["retry-after"]
 
 
-async def _submit(api: Api) -> tuple[int, str, str]:
+async def _submit(api: ApiClient) -> tuple[int, str, str]:
     answer = await api.post("/api/v1/jobs", {"workflow_id": "one"})
     return answer.status, answer.code, answer.headers["retry-after"]
 
@@ -132,36 +132,38 @@ async def _submit(api: Api) -> tuple[int, str, str]:
 OVER = "select count(*) from cograil.processes where kind = 'worker' and lease_until < clock_timestamp()"
 
 
-async def silent(lab: Lab, eventually: Eventually) -> None:
+async def silent(harness: Harness, eventually: Eventually) -> None:
     """A worker whose lease is over, with a task."""
-    await lab.tick()  # has seen this server
-    await lab.submit("workflow_id: one\nnodes:\n  only: {handler: x}\n")
-    hand = await lab.hand(lease_seconds=0.2)
-    await hand.claim_one()
+    await harness.tick()  # has seen this server
+    await harness.submit("workflow_id: one\nnodes:\n  only: {handler: x}\n")
+    worker = await harness.manual_worker(lease_seconds=0.2)
+    await worker.claim_one()
 
     async def is_over() -> bool:
-        return await lab.rows(OVER) == [(1,)]
+        return await harness.rows(OVER) == [(1,)]
 
     await eventually(is_over)
 
 
 async def test_for_a_lease_after_the_start_of_the_server_nobody_is_lost(
-    lab: Lab, eventually: Eventually
+    harness: Harness, eventually: Eventually
 ) -> None:
-    await silent(lab, eventually)
-    await lab.rows("update cograil.server set started_at = started_at - interval '1 hour' returning 1")
-    tick = await lab.tick()
+    await silent(harness, eventually)
+    await harness.rows("update cograil.server set started_at = started_at - interval '1 hour' returning 1")
+    tick = await harness.tick()
     assert (tick.dead, tick.rescued) == (0, 0)
-    await lab.rows("update cograil.server set since = since - interval '2 hours' returning 1")
-    tick = await lab.tick()
+    await harness.rows("update cograil.server set since = since - interval '2 hours' returning 1")
+    tick = await harness.tick()
     assert (tick.dead, tick.rescued) == (1, 1)
 
 
 async def test_an_orchestrator_that_was_cut_off_takes_nobody_for_lost(
-    lab: Lab, eventually: Eventually
+    harness: Harness, eventually: Eventually
 ) -> None:
-    await silent(lab, eventually)
-    assert lab.ticker is not None
+    await silent(harness, eventually)
+    assert harness.ticker is not None
     for is_steady, dead in ((False, 0), (True, 1)):
-        async with lab.db.single("tick") as tx:
-            assert (await tasks.tick_orchestrator(tx, lab.ticker, 3600, 60, is_steady=is_steady)).dead == dead
+        async with harness.db.single("tick") as tx:
+            assert (
+                await tasks.tick_orchestrator(tx, harness.ticker, 3600, 60, is_steady=is_steady)
+            ).dead == dead

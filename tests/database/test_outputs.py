@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from lab import Lab
+from tests.support.harness import Harness
 
 from cograil.cli import main
 
@@ -34,14 +34,18 @@ async def run(*words: str) -> int:
 
 
 async def test_jobs_parents_and_the_shell_see_exactly_the_outputs(
-    lab: Lab, dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    harness: Harness, dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    await lab.publish(INNER)
-    async with lab.running():
-        alone, outer, long = await lab.submit(INNER), await lab.submit(OUTER), await lab.submit(LONG)
-        assert (await lab.ended(alone))["result"] == {"v": 7}
-        assert (await lab.ended(outer))["result"]["b"]["echoed_params"]["got"] == {"v": 7}
-        await lab.ended(long)
+    await harness.publish(INNER)
+    async with harness.running():
+        alone, outer, long = (
+            await harness.submit(INNER),
+            await harness.submit(OUTER),
+            await harness.submit(LONG),
+        )
+        assert (await harness.ended(alone))["result"] == {"v": 7}
+        assert (await harness.ended(outer))["result"]["b"]["echoed_params"]["got"] == {"v": 7}
+        await harness.ended(long)
     monkeypatch.setenv("COGRAIL_DATABASE_URL", dsn)
     assert await run("show", alone, "--result") == 0
     assert json.loads(capsys.readouterr().out) == {"v": 7}

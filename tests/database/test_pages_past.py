@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 import pytest
-from browsing import Browser
-from doors import Api
-from lab import Hand, Lab
+from tests.support.api_client import ApiClient
+from tests.support.harness import Harness, ManualWorker
+from tests.support.page_client import PageClient
 
 from cograil.model.outcome import Failed
 from cograil.store import job_snapshot as store
@@ -51,25 +51,25 @@ nodes:
 
 
 @pytest.fixture
-def browser(api: Api) -> Browser:
-    return Browser(api)
+def browser(api: ApiClient) -> PageClient:
+    return PageClient(api)
 
 
-async def end(lab: Lab, hand: Hand, node_id: str, outcome: Any) -> None:
+async def end(harness: Harness, worker: ManualWorker, node_id: str, outcome: Any) -> None:
     """Report the attempt that is there, and let what it means happen."""
-    (item,) = await hand.claim()
+    (item,) = await worker.claim()
     assert item.node_id == node_id
-    assert await hand.report(item, outcome)
-    while await lab.advance():
+    assert await worker.report(item, outcome)
+    while await harness.advance():
         pass
 
 
-async def seqs(lab: Lab, job_id: str, node_id: str, kind: str) -> list[int]:
-    events = await lab.events(job_id)
+async def seqs(harness: Harness, job_id: str, node_id: str, kind: str) -> list[int]:
+    events = await harness.events(job_id)
     return [e["seq"] for e in events if (e["node_id"], e["event_type"]) == (node_id, kind)]
 
 
-async def given(browser: Browser, path: str) -> Any:
+async def given(browser: PageClient, path: str) -> Any:
     """What the page says the node was given; None when it says that it was given nothing."""
     page = await browser.get(path)
     assert page.status == 200
@@ -77,25 +77,27 @@ async def given(browser: Browser, path: str) -> Any:
     return None if match is None else orjson.loads(match[1].replace(b"&#34;", b'"').replace(b"&#39;", b"'"))
 
 
-async def twice_begun(lab: Lab) -> str:
+async def twice_begun(harness: Harness) -> str:
     """A job whose second attempt at a child job is given what the first one could not have."""
-    await lab.publish(PART)
-    job_id = await lab.submit(FAMILY)
-    hand = await lab.hand()
-    await end(lab, hand, "guess", Failed("no", "no idea", retryable=False))
-    await lab.retry(job_id, "guess")
-    (work, guess) = sorted(await hand.claim(2), key=lambda item: item.job_id == job_id)
-    assert await hand.report(guess, {"n": 2})
-    assert await hand.report(work, Failed("no", "no", retryable=False))
-    while await lab.advance():
+    await harness.publish(PART)
+    job_id = await harness.submit(FAMILY)
+    worker = await harness.manual_worker()
+    await end(harness, worker, "guess", Failed("no", "no idea", retryable=False))
+    await harness.retry(job_id, "guess")
+    (work, guess) = sorted(await worker.claim(2), key=lambda item: item.job_id == job_id)
+    assert await worker.report(guess, {"n": 2})
+    assert await worker.report(work, Failed("no", "no", retryable=False))
+    while await harness.advance():
         pass
-    await end(lab, hand, "work", {})
+    await end(harness, worker, "work", {})
     return job_id
 
 
-async def test_an_attempt_that_was_given_something_else_is_shown_with_it(browser: Browser, lab: Lab) -> None:
-    job_id = await twice_begun(lab)
-    first, second = await seqs(lab, job_id, "sub", "child_started")
+async def test_an_attempt_that_was_given_something_else_is_shown_with_it(
+    browser: PageClient, harness: Harness
+) -> None:
+    job_id = await twice_begun(harness)
+    first, second = await seqs(harness, job_id, "sub", "child_started")
     own = f"/ui/jobs/{job_id}/nodes/sub"
     assert (await given(browser, own))["inputs"] == {"n": '{"n":2}'}
     assert (await given(browser, f"{own}?at={first}"))["inputs"] == {"n": '"nothing"'}
@@ -104,69 +106,75 @@ async def test_an_attempt_that_was_given_something_else_is_shown_with_it(browser
     page = await browser.get(own)
     assert page.raw.count(b'data-name="Child job"') == 2  # each attempt, with the job that it was
     assert b'aria-label="Input of attempt 1"' in page.raw
-    async with lab.db.transaction("test") as tx:
+    async with harness.db.transaction("test") as tx:
         node = await store.show_node(tx, job_id, "sub", "default")
     assert node is not None
     assert [earlier["input"]["inputs"] for earlier in node["earlier_inputs"]] == [{"n": '"nothing"'}]
 
 
-async def test_a_question_that_is_asked_again_was_another_one_before(browser: Browser, lab: Lab) -> None:
-    job_id = await lab.submit(ASK)
-    await lab.rows("select pg_sleep(0.02)")
-    await lab.advance()
-    assert (await lab.statuses(job_id))["question"] == "failed"
+async def test_a_question_that_is_asked_again_was_another_one_before(
+    browser: PageClient, harness: Harness
+) -> None:
+    job_id = await harness.submit(ASK)
+    await harness.rows("select pg_sleep(0.02)")
+    await harness.advance()
+    assert (await harness.statuses(job_id))["question"] == "failed"
     before = await given(browser, f"/ui/jobs/{job_id}/nodes/question")
-    await lab.retry(job_id, "question")
-    asked_seq, _ = await seqs(lab, job_id, "question", "approval_requested")
+    await harness.retry(job_id, "question")
+    asked_seq, _ = await seqs(harness, job_id, "question", "approval_requested")
     now = await given(browser, f"/ui/jobs/{job_id}/nodes/question")
     assert now["deadline"] > before["deadline"]
     assert await given(browser, f"/ui/jobs/{job_id}/nodes/question?at={asked_seq}") == before
 
 
-async def test_a_task_keeps_its_input_over_all_attempts_and_so_keeps_one(lab: Lab, browser: Browser) -> None:
-    job_id = await lab.submit(WRONG)
-    hand = await lab.hand()
+async def test_a_task_keeps_its_input_over_all_attempts_and_so_keeps_one(
+    harness: Harness, browser: PageClient
+) -> None:
+    job_id = await harness.submit(WRONG)
+    worker = await harness.manual_worker()
     for _ in range(3):
-        await end(lab, hand, "task", Failed("no", "no"))
-    assert await lab.rows("select input::text, earlier_inputs from cograil.nodes") == [('{"n":1}', None)]
+        await end(harness, worker, "task", Failed("no", "no"))
+    assert await harness.rows("select input::text, earlier_inputs from cograil.nodes") == [('{"n":1}', None)]
     page = await browser.get(f"/ui/jobs/{job_id}/nodes/task")
     assert b"Input of attempt" not in page.raw
 
 
 async def test_of_many_events_the_last_are_shown(
-    lab: Lab, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, browser: PageClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_page, "EVENTS", 8)
-    job_id = await lab.submit(WRONG)
-    hand = await lab.hand()
+    job_id = await harness.submit(WRONG)
+    worker = await harness.manual_worker()
     for _ in range(5):
-        await end(lab, hand, "task", Failed("no", "no"))
+        await end(harness, worker, "task", Failed("no", "no"))
     page = await browser.get(f"/ui/jobs/{job_id}/nodes/task")
     numbers = re.findall(rb'data-name="Attempt" class="right">(\d)', page.raw)
     assert numbers[-1] == b"6"
 
 
-async def test_an_attempt_that_was_handed_back_did_not_go_on_running(lab: Lab, browser: Browser) -> None:
-    job_id = await lab.submit(WRONG)
-    hand = await lab.hand()
-    (item,) = await hand.claim()
-    await hand.release(item)
-    await lab.advance()
+async def test_an_attempt_that_was_handed_back_did_not_go_on_running(
+    harness: Harness, browser: PageClient
+) -> None:
+    job_id = await harness.submit(WRONG)
+    worker = await harness.manual_worker()
+    (item,) = await worker.claim()
+    await worker.release(item)
+    await harness.advance()
     page = await browser.get(f"/ui/jobs/{job_id}/nodes/task")
     outcomes = re.findall(rb'data-name="Outcome"><span class="badge (\w+)', page.raw)
     assert outcomes == [b"released", b"dispatched"]
 
 
-async def test_children_are_shown_as_they_were(browser: Browser, lab: Lab) -> None:
-    job_id = await lab.submit(FAN)
-    hand = await lab.hand()
-    items = await hand.claim(3)
+async def test_children_are_shown_as_they_were(browser: PageClient, harness: Harness) -> None:
+    job_id = await harness.submit(FAN)
+    worker = await harness.manual_worker()
+    items = await worker.claim(3)
     for item in sorted(items, key=lambda item: item.node_id):
-        assert await hand.report(item, {"done": item.node_id})
-        while await lab.advance():
+        assert await worker.report(item, {"done": item.node_id})
+        while await harness.advance():
             pass
     first, second, _ = [
-        (await seqs(lab, job_id, f"spread__{index}", "node_completed"))[0] for index in range(3)
+        (await seqs(harness, job_id, f"spread__{index}", "node_completed"))[0] for index in range(3)
     ]
     own = f"/ui/jobs/{job_id}/nodes/spread"
 
@@ -189,16 +197,16 @@ async def test_children_are_shown_as_they_were(browser: Browser, lab: Lab) -> No
 
 
 async def test_the_moment_of_the_past_is_that_of_its_event_also_of_a_child(
-    browser: Browser, lab: Lab
+    browser: PageClient, harness: Harness
 ) -> None:
-    job_id = await lab.submit(FAN)
-    hand = await lab.hand()
-    (item,) = await hand.claim()
-    await lab.rows("select pg_sleep(0.03)")
-    assert await hand.report(item, {})
-    await lab.advance()
-    (done,) = await seqs(lab, job_id, item.node_id, "node_completed")
-    (begun,) = await seqs(lab, job_id, "spread", "node_started")
+    job_id = await harness.submit(FAN)
+    worker = await harness.manual_worker()
+    (item,) = await worker.claim()
+    await harness.rows("select pg_sleep(0.03)")
+    assert await worker.report(item, {})
+    await harness.advance()
+    (done,) = await seqs(harness, job_id, item.node_id, "node_completed")
+    (begun,) = await seqs(harness, job_id, "spread", "node_started")
     moments = []
     for seq in (begun, done):
         answer = await browser.get(f"/ui/jobs/{job_id}/at?seq={seq}", accept="*/*")

@@ -21,8 +21,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from lab import Lab, open_lab
 from test_primitives_property import LONG, ONE, Died
+from tests.support.harness import Harness, open_harness
 
 from cograil.store.database import Transaction
 from cograil.verbs import buckets, idempotency
@@ -73,9 +73,9 @@ class Bucket:
 class Policies(RuleBasedStateMachine):
     """The model, and the real thing beside it."""
 
-    def __init__(self, runner: asyncio.Runner, lab: Lab) -> None:
+    def __init__(self, runner: asyncio.Runner, harness: Harness) -> None:
         super().__init__()
-        self.runner, self.lab = runner, lab
+        self.runner, self.harness = runner, harness
         self.name = f"p{next(NUMBERS)}"
         self.records: dict[str, Rec] = {}
         self.fences: dict[str, list[int]] = {name: [0] for name in POLICIES}
@@ -94,7 +94,7 @@ class Policies(RuleBasedStateMachine):
 
         async def in_transaction() -> Any:
             try:
-                async with self.lab.db.transaction("property") as tx:
+                async with self.harness.db.transaction("property") as tx:
                     answer = await move(tx, *args, **more)
                     if dies:
                         raise Died
@@ -105,7 +105,7 @@ class Policies(RuleBasedStateMachine):
         return self.run(in_transaction())
 
     def change(self, query: str, **params: Any) -> None:
-        self.run(self.lab.rows(query, name=self.name, **params))
+        self.run(self.harness.rows(query, name=self.name, **params))
 
     def key(self, name: str) -> Key:
         return Key("default", name, self.name)
@@ -214,12 +214,12 @@ class Policies(RuleBasedStateMachine):
     @precondition(lambda self: len(self.live) < 3)
     @rule()
     def submit(self) -> None:
-        self.live.append(self.run(self.lab.submit(ONE)))
+        self.live.append(self.run(self.harness.submit(ONE)))
 
     @precondition(lambda self: self.live)
     @rule(which=some)
     def cancel(self, which: int) -> None:
-        self.run(self.lab.cancel(self.live.pop(which % len(self.live))))
+        self.run(self.harness.cancel(self.live.pop(which % len(self.live))))
 
     # -- time ---------------------------------------------------------------------------------------------
 
@@ -286,7 +286,7 @@ class Policies(RuleBasedStateMachine):
         if self.bucket is not None and not self.bucket.missing:
             self.bucket = None
         query = "select 1 from cograil.buckets where name = %(name)s"
-        assert bool(self.run(self.lab.rows(query, name=self.name))) == (self.bucket is not None)
+        assert bool(self.run(self.harness.rows(query, name=self.name))) == (self.bucket is not None)
 
     # -- what always holds --------------------------------------------------------------------------------
 
@@ -304,18 +304,18 @@ class Policies(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for job in self.live:
-            self.run(self.lab.cancel(job))
+            self.run(self.harness.cancel(job))
 
 
 def test_any_order_of_moves_is_answered_as_the_policies_say(dsn: str) -> None:
     with asyncio.Runner() as runner:
-        opened = open_lab(dsn)
-        lab = runner.run(opened.__aenter__())
+        opened = open_harness(dsn)
+        harness = runner.run(opened.__aenter__())
         try:
             run_state_machine_as_test(
-                lambda: Policies(runner, lab),
+                lambda: Policies(runner, harness),
                 settings=settings(max_examples=30, stateful_step_count=50, deadline=None),
             )
-            assert [str(finding) for finding in runner.run(lab.findings())] == []
+            assert [str(finding) for finding in runner.run(harness.findings())] == []
         finally:
             runner.run(opened.__aexit__(None, None, None))

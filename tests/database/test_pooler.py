@@ -15,10 +15,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from lab import open_lab, quick_settings
-from pooler import USER, Pooler, pooler
 from psycopg.conninfo import make_conninfo
 from tests.conftest import Eventually
+from tests.support.harness import open_harness, quick_settings
+from tests.support.pgbouncer import USER, PgBouncer, open_pgbouncer
 
 from cograil.embedded.postgres_server import EmbeddedPostgres, create_database
 from cograil.processes.database_host import prepare_database
@@ -76,14 +76,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def pooled(server: Server) -> Iterator[Pooler]:
+def pooled(server: Server) -> Iterator[PgBouncer]:
     """A pooler before a database with the schema, which the pooler brought there itself."""
-    with pooler(server.database()) as bouncer:
+    with open_pgbouncer(server.database()) as bouncer:
         asyncio.run(prepare_database(bouncer.url, Settings()))
         yield bouncer
 
 
-def settings_of(bouncer: Pooler, *, is_direct: bool = True, **database: Any) -> Settings:
+def settings_of(bouncer: PgBouncer, *, is_direct: bool = True, **database: Any) -> Settings:
     direct = {"direct_url": bouncer.direct_url} if is_direct else {}
     return quick_settings(database={"url": bouncer.url, **direct, **database})
 
@@ -91,8 +91,8 @@ def settings_of(bouncer: Pooler, *, is_direct: bool = True, **database: Any) -> 
 async def submit_as(settings: Settings, number: int) -> list[str]:
     """One client of many: its own connections, a few jobs one after another."""
     assert settings.database.url
-    async with open_lab(settings.database.url, settings) as lab:
-        return [await lab.submit(CHAIN, {"name": f"{number}.{i}"}) for i in range(EACH)]
+    async with open_harness(settings.database.url, settings) as harness:
+        return [await harness.submit(CHAIN, {"name": f"{number}.{i}"}) for i in range(EACH)]
 
 
 @contextlib.contextmanager
@@ -125,26 +125,26 @@ def cli(settings: Settings, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("is_direct", [True, False], ids=["with a direct URL", "with the pooler alone"])
 async def test_thirty_clients_and_all_processes_share_two_sessions(
-    server: Server, pooled: Pooler, is_direct: bool, eventually: Eventually
+    server: Server, pooled: PgBouncer, is_direct: bool, eventually: Eventually
 ) -> None:
     settings = settings_of(pooled, is_direct=is_direct)
     with process("orchestrator", settings), process("worker", settings):
         batches = await asyncio.gather(*(submit_as(settings, n) for n in range(CLIENTS)))
         jobs = {job_id for batch in batches for job_id in batch}
         assert len(jobs) == CLIENTS * EACH
-        async with open_lab(pooled.url, settings) as lab:
+        async with open_harness(pooled.url, settings) as harness:
             ended = "select count(*) from cograil.jobs where status = 'completed'"
 
             async def are_done() -> bool:
-                return await lab.rows(ended) == [(len(jobs),)]
+                return await harness.rows(ended) == [(len(jobs),)]
 
             await eventually(are_done, timeout=60)
-            sessions = await lab.rows(
+            sessions = await harness.rows(
                 f"select count(*) from pg_stat_activity where usename = '{USER}'"
                 " and datname = current_database()"
             )
             assert sessions[0][0] <= 2
-            assert await lab.findings() == []
+            assert await harness.findings() == []
         doctor = await asyncio.to_thread(cli, settings, "doctor", "--json")
     assert json.loads(doctor.stdout)["status"] == "green", doctor.stdout + doctor.stderr
     through_pooler = server.statements(pooled.direct_url, USER)
@@ -155,7 +155,7 @@ async def test_thirty_clients_and_all_processes_share_two_sessions(
     assert bool(listens) == is_direct
 
 
-async def test_a_pooler_is_recognised_and_a_server_is_not(pooled: Pooler) -> None:
+async def test_a_pooler_is_recognised_and_a_server_is_not(pooled: PgBouncer) -> None:
     for url, expected in ((pooled.url, True), (pooled.direct_url, False)):
         async with Database(url, DatabaseSettings()) as db:
             assert db.is_pooled is expected
@@ -163,18 +163,18 @@ async def test_a_pooler_is_recognised_and_a_server_is_not(pooled: Pooler) -> Non
 
 
 async def test_a_pooler_that_swallows_session_settings_is_recognised(server: Server) -> None:
-    with pooler(server.database(), more="ignore_startup_parameters = options") as bouncer:
+    with open_pgbouncer(server.database(), more="ignore_startup_parameters = options") as bouncer:
         async with Database(bouncer.url, DatabaseSettings()) as db:
             assert db.is_pooled
 
 
-async def test_what_was_said_of_the_pooler_counts(pooled: Pooler) -> None:
+async def test_what_was_said_of_the_pooler_counts(pooled: PgBouncer) -> None:
     async with Database(pooled.direct_url, DatabaseSettings(pooled=True)) as db:
         assert db.is_pooled
         assert db.direct is None
 
 
-async def test_our_settings_hold_in_our_transactions_and_nowhere_else(pooled: Pooler) -> None:
+async def test_our_settings_hold_in_our_transactions_and_nowhere_else(pooled: PgBouncer) -> None:
     expected = [("off", "off", "UTC", "3s", "force_generic_plan")]
     async with Database(pooled.url, DatabaseSettings()) as db:
         async with db.transaction("test") as tx:
@@ -186,7 +186,9 @@ async def test_our_settings_hold_in_our_transactions_and_nowhere_else(pooled: Po
             assert await (await other.execute(PLAIN_SETTINGS)).fetchone() == ("on", "Europe/Berlin")
 
 
-async def test_who_stops_inside_a_transaction_loses_its_locks(pooled: Pooler, eventually: Eventually) -> None:
+async def test_who_stops_inside_a_transaction_loses_its_locks(
+    pooled: PgBouncer, eventually: Eventually
+) -> None:
     settings = DatabaseSettings(idle_in_transaction_seconds=0.3)
     lock = query("select pg_try_advisory_xact_lock(7)")
     async with Database(pooled.url, settings) as db, Database(pooled.url, settings) as other:
@@ -208,22 +210,22 @@ async def test_who_stops_inside_a_transaction_loses_its_locks(pooled: Pooler, ev
             assert await tx.fetch(lock) == [(True,)]
 
 
-async def test_without_a_direct_url_a_job_takes_a_few_seconds_from_the_start(pooled: Pooler) -> None:
+async def test_without_a_direct_url_a_job_takes_a_few_seconds_from_the_start(pooled: PgBouncer) -> None:
     """Each hop waits for a poll of a second; nobody first waits for notices that cannot come."""
     settings = settings_of(pooled, is_direct=False).model_copy(update={"lease": Settings().lease})
-    async with open_lab(pooled.url, settings) as lab, lab.running():
+    async with open_harness(pooled.url, settings) as harness, harness.running():
         began = time.monotonic()
-        job = await lab.ended(await lab.submit(CHAIN, {"name": "x"}))
+        job = await harness.ended(await harness.submit(CHAIN, {"name": "x"}))
         assert job["status"] == "completed"
         assert time.monotonic() - began < 6
 
 
 async def test_without_a_direct_url_a_cancel_reaches_the_handler_within_two_seconds(
-    pooled: Pooler, eventually: Eventually
+    pooled: PgBouncer, eventually: Eventually
 ) -> None:
     settings = settings_of(pooled, is_direct=False).model_copy(update={"lease": Settings().lease})
     text = "workflow_id: long\nnodes:\n  nap: {handler: nap, params: {}}\n"
-    async with open_lab(pooled.url, settings) as lab:
+    async with open_harness(pooled.url, settings) as harness:
         stopped = asyncio.Event()
 
         async def nap() -> dict[str, Any]:
@@ -234,22 +236,22 @@ async def test_without_a_direct_url_a_cancel_reaches_the_handler_within_two_seco
                 raise
             return {}
 
-        lab.registry.register(nap)
-        async with lab.orchestrator(), lab.worker():
-            job_id = await lab.submit(text)
+        harness.registry.register(nap)
+        async with harness.orchestrator(), harness.worker():
+            job_id = await harness.submit(text)
 
             async def is_running() -> bool:
-                return bool(await lab.rows("select 1 from cograil.tasks where state = 'running'"))
+                return bool(await harness.rows("select 1 from cograil.tasks where state = 'running'"))
 
             await eventually(is_running)
-            await lab.cancel(job_id)
+            await harness.cancel(job_id)
             async with asyncio.timeout(2.5):
                 await stopped.wait()
-            assert (await lab.ended(job_id))["status"] == "cancelled"
+            assert (await harness.ended(job_id))["status"] == "cancelled"
 
 
 async def test_migrations_go_past_the_pooler_when_they_can(server: Server) -> None:
-    with pooler(server.database()) as bouncer:
+    with open_pgbouncer(server.database()) as bouncer:
         settings = settings_of(bouncer)
         await prepare_database(bouncer.url, settings)
         for user, steps in ((USER, 0), ("postgres", len(known_migrations()))):

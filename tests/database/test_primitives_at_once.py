@@ -13,7 +13,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lab import Lab, open_lab
+from tests.support.harness import Harness, open_harness
 
 from cograil.verbs import buckets, idempotency, leases, slots
 from cograil.verbs.idempotency import Key, New
@@ -52,8 +52,8 @@ class Trace:
 class Actor:
     """One process: it knows only what it got itself."""
 
-    def __init__(self, lab: Lab, name: str, trace: Trace) -> None:
-        self.lab, self.name, self.trace = lab, name, trace
+    def __init__(self, harness: Harness, name: str, trace: Trace) -> None:
+        self.harness, self.name, self.trace = harness, name, trace
         self.fence: int | None = None
         self.slot: Slot | None = None
         self.turn: int | None = None
@@ -65,7 +65,7 @@ class Actor:
 
     async def commit(self, move: Any, *args: Any, dies: bool = False) -> Any:
         try:
-            async with self.lab.db.transaction("actor") as tx:
+            async with self.harness.db.transaction("actor") as tx:
                 answer = await move(tx, *args)
                 if dies:
                     raise Died
@@ -74,7 +74,7 @@ class Actor:
             return None
 
     async def look(self) -> None:
-        async with self.lab.db.single("actor") as tx:
+        async with self.harness.db.single("actor") as tx:
             assert len(await slots.holders(tx, "n")) <= LIMIT
 
     async def acquire(self, dies: bool) -> None:
@@ -119,7 +119,7 @@ class Actor:
         await self.past("idempotency", "turn_until")
 
     async def past(self, table: str, column: str) -> None:
-        await self.lab.rows(
+        await self.harness.rows(
             f"update cograil.{table} set {column} = clock_timestamp() where {column} is not null"
         )
 
@@ -162,10 +162,10 @@ plans = st.lists(
 )
 
 
-async def play(lab: Lab, plan: list[list[tuple[str, bool]]]) -> Trace:
-    await lab.rows(CLEAR)
+async def play(harness: Harness, plan: list[list[tuple[str, bool]]]) -> Trace:
+    await harness.rows(CLEAR)
     trace = Trace()
-    actors = [Actor(lab, f"actor {number}", trace) for number in range(len(plan))]
+    actors = [Actor(harness, f"actor {number}", trace) for number in range(len(plan))]
     async with asyncio.TaskGroup() as group:
         for actor, moves in zip(actors, plan, strict=True):
             group.create_task(actor.play(moves))
@@ -176,9 +176,9 @@ def test_several_at_once_never_hold_what_one_may_hold(dsn: str) -> None:
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
     @given(plans)
     def check(plan: list[list[tuple[str, bool]]]) -> None:
-        trace = runner.run(play(lab, plan))
+        trace = runner.run(play(harness, plan))
         assert len(trace.lease_fences) == len(set(trace.lease_fences)), "each fence is given once"
-        written = [row[0] for row in runner.run(lab.rows("select fence from witness order by id"))]
+        written = [row[0] for row in runner.run(harness.rows("select fence from witness order by id"))]
         assert written == sorted(written), "nobody writes under a lease that another has had since"
         assert max(Counter(trace.granted).values(), default=1) == 1
         assert trace.once <= 1, "exactly one is new"
@@ -187,10 +187,10 @@ def test_several_at_once_never_hold_what_one_may_hold(dsn: str) -> None:
         assert trace.tokens <= TOKENS
 
     with asyncio.Runner() as runner:
-        opened = open_lab(dsn)
-        lab = runner.run(opened.__aenter__())
+        opened = open_harness(dsn)
+        harness = runner.run(opened.__aenter__())
         try:
-            runner.run(lab.rows(WITNESS))
+            runner.run(harness.rows(WITNESS))
             check()
         finally:
             runner.run(opened.__aexit__(None, None, None))

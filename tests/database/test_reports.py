@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 import structlog.testing
-from lab import Hand, Lab
 from test_workers import one, warnings
+from tests.support.harness import Harness, ManualWorker
 
 from cograil.model.outcome import Completed, Failed, WorkItem
 from cograil.orchestrator import orchestrator_loop
@@ -18,67 +18,69 @@ from cograil.store import task_queries
 from cograil.verbs import tasks
 
 
-async def test_a_claim_whose_answer_was_lost_is_given_back_by_the_heartbeat(lab: Lab) -> None:
+async def test_a_claim_whose_answer_was_lost_is_given_back_by_the_heartbeat(harness: Harness) -> None:
     """The worker does not know the task; without the heartbeat its lease would keep it for ever."""
-    async with lab.orchestrator(), lab.worker() as worker:
+    async with harness.orchestrator(), harness.worker() as worker:
         assert worker.identity is not None
-        job = await lab.submit(one("nobody_has_it"))
-        lost = await Hand(lab.db, worker.identity.worker_id, "x").claim_one()
+        job = await harness.submit(one("nobody_has_it"))
+        lost = await ManualWorker(harness.db, worker.identity.worker_id, "x").claim_one()
         worker.registry.register(_nothing, "nobody_has_it")
-        ended = await lab.ended(job, 10)
+        ended = await harness.ended(job, 10)
     assert (ended["status"], lost.attempt) == ("completed", 1)
-    assert (await lab.nodes(job))["a"]["attempt"] == 2
-    assert "task_failed" not in await lab.event_types(job), "that it was given back does not count"
+    assert (await harness.nodes(job))["a"]["attempt"] == 2
+    assert "task_failed" not in await harness.event_types(job), "that it was given back does not count"
 
 
-async def test_a_report_sent_twice_counts_once(lab: Lab) -> None:
-    job = await lab.submit(one())
-    hand = await lab.hand()
-    item = await hand.claim_one()
-    assert await hand.report(item, {"n": 1})
-    assert await hand.report_again(item, {"n": 1})
-    await lab.advance()
-    assert await hand.report_again(item, {"n": 1})
-    await lab.advance()
-    assert (await lab.event_types(job, "a")).count("node_completed") == 1
-    assert await warnings(lab, job) == []
+async def test_a_report_sent_twice_counts_once(harness: Harness) -> None:
+    job = await harness.submit(one())
+    manual_worker = await harness.manual_worker()
+    item = await manual_worker.claim_one()
+    assert await manual_worker.report(item, {"n": 1})
+    assert await manual_worker.report_again(item, {"n": 1})
+    await harness.advance()
+    assert await manual_worker.report_again(item, {"n": 1})
+    await harness.advance()
+    assert (await harness.event_types(job, "a")).count("node_completed") == 1
+    assert await warnings(harness, job) == []
 
 
-async def test_when_to_come_again_is_kept_with_the_report(lab: Lab) -> None:
-    job = await lab.submit(one())
-    hand = await lab.hand()
-    assert await hand.report(await hand.claim_one(), Failed("busy", "busy", after_seconds=1.25))
-    await lab.advance()
-    (retried,) = [event for event in await lab.events(job) if event["event_type"] == "node_retry"]
+async def test_when_to_come_again_is_kept_with_the_report(harness: Harness) -> None:
+    job = await harness.submit(one())
+    manual_worker = await harness.manual_worker()
+    assert await manual_worker.report(
+        await manual_worker.claim_one(), Failed("busy", "busy", after_seconds=1.25)
+    )
+    await harness.advance()
+    (retried,) = [event for event in await harness.events(job) if event["event_type"] == "node_retry"]
     assert retried["data"]["delay_seconds"] == 1.25
 
 
-async def test_a_failure_sent_twice_counts_once(lab: Lab) -> None:
-    job = await lab.submit(one())
-    hand = await lab.hand()
-    item = await hand.claim_one()
-    assert await hand.report(item, Failed("oops", "oops"))
-    await lab.advance()
-    assert await hand.report_again(item, Failed("oops", "oops"))
-    await lab.advance()
-    assert (await lab.nodes(job))["a"]["attempt"] == 2
-    assert await warnings(lab, job) == []
+async def test_a_failure_sent_twice_counts_once(harness: Harness) -> None:
+    job = await harness.submit(one())
+    manual_worker = await harness.manual_worker()
+    item = await manual_worker.claim_one()
+    assert await manual_worker.report(item, Failed("oops", "oops"))
+    await harness.advance()
+    assert await manual_worker.report_again(item, Failed("oops", "oops"))
+    await harness.advance()
+    assert (await harness.nodes(job))["a"]["attempt"] == 2
+    assert await warnings(harness, job) == []
 
 
-async def test_a_report_repeated_after_the_attempt_was_lost_is_late(lab: Lab) -> None:
+async def test_a_report_repeated_after_the_attempt_was_lost_is_late(harness: Harness) -> None:
     """The report never arrived; the loss must not be taken for it."""
-    job = await lab.submit(one())
-    hand = await lab.hand()
-    item = await hand.claim_one()
-    await lab.bury(hand)
-    await lab.advance()
-    assert not await hand.report_again(item, {"n": 1})
-    await lab.advance()
-    assert await warnings(lab, job) == ["late_result"]
+    job = await harness.submit(one())
+    manual_worker = await harness.manual_worker()
+    item = await manual_worker.claim_one()
+    await harness.expire_worker(manual_worker)
+    await harness.advance()
+    assert not await manual_worker.report_again(item, {"n": 1})
+    await harness.advance()
+    assert await warnings(harness, job) == ["late_result"]
 
 
 async def test_a_report_that_fails_is_sent_again_until_it_counts(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first commit happens and its answer is lost; the second try must find it recorded."""
     real, calls = tasks.report, 0
@@ -92,18 +94,18 @@ async def test_a_report_that_fails_is_sent_again_until_it_counts(
         return counted
 
     monkeypatch.setattr(tasks, "report", lossy)
-    async with lab.running():
-        job = await lab.submit(one())
-        assert (await lab.ended(job))["status"] == "completed"
-    assert await warnings(lab, job) == []
-    assert (await lab.event_types(job, "a")).count("node_completed") == 1
+    async with harness.running():
+        job = await harness.submit(one())
+        assert (await harness.ended(job))["status"] == "completed"
+    assert await warnings(harness, job) == []
+    assert (await harness.event_types(job, "a")).count("node_completed") == 1
 
 
 @pytest.mark.parametrize(
     "error", [psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.InsufficientPrivilege]
 )
 async def test_whatever_a_database_says_a_report_is_not_given_up(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, error: type[psycopg.Error]
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, error: type[psycopg.Error]
 ) -> None:
     """After a failover the old primary may say that it only reads; the result is still in our hands."""
     real, calls = tasks.report, 0
@@ -116,14 +118,14 @@ async def test_whatever_a_database_says_a_report_is_not_given_up(
         return await real(*args)
 
     monkeypatch.setattr(tasks, "report", refused_once)
-    async with lab.running():
-        job = await lab.submit(one())
-        assert (await lab.ended(job))["status"] == "completed"
-    assert (await lab.nodes(job))["a"]["attempt"] == 1
+    async with harness.running():
+        job = await harness.submit(one())
+        assert (await harness.ended(job))["status"] == "completed"
+    assert (await harness.nodes(job))["a"]["attempt"] == 1
 
 
 async def test_a_result_that_the_database_cannot_hold_fails_alone(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is checked should hold; should a check be wrong, the others must not wait for an hour."""
 
@@ -131,29 +133,29 @@ async def test_a_result_that_the_database_cannot_hold_fails_alone(
         return Completed(b'{"x": ' if value.get("bad") else b"{}")
 
     monkeypatch.setattr(runner, "_completed", unchecked)
-    bad = await lab.submit(one("result"), {"bad": True})
-    lab.registry.register(_result, "result")
-    good = await lab.submit_many(one("result"), [{}] * 5)
-    await lab.rows("update cograil.tasks set params = json_build_object('bad', job_id = %(id)s)", id=bad)
-    async with lab.running():
-        assert [(await lab.ended(job))["status"] for job in good] == ["completed"] * 5
-        ended = await lab.ended(bad)
+    bad = await harness.submit(one("result"), {"bad": True})
+    harness.registry.register(_result, "result")
+    good = await harness.submit_many(one("result"), [{}] * 5)
+    await harness.rows("update cograil.tasks set params = json_build_object('bad', job_id = %(id)s)", id=bad)
+    async with harness.running():
+        assert [(await harness.ended(job))["status"] for job in good] == ["completed"] * 5
+        ended = await harness.ended(bad)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "bad_result")
 
 
 @pytest.mark.parametrize("where", ["report_tasks", "save_progress"])
 async def test_a_report_that_raises_what_nobody_expects_fails_alone_or_counts(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, where: str
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """A bug in what is sent must not take the others of its batch, and nothing is kept in silence."""
-    bad = await lab.submit(one("told_badly"))
-    good = await lab.submit_many(one("told_badly"), [{}] * 5)
-    lab.registry.register(_telling, "told_badly")
+    bad = await harness.submit(one("told_badly"))
+    good = await harness.submit_many(one("told_badly"), [{}] * 5)
+    harness.registry.register(_telling, "told_badly")
     _break(monkeypatch, where, bad)
     with structlog.testing.capture_logs() as logs:
-        async with lab.running():
-            assert [(await lab.ended(job))["status"] for job in good] == ["completed"] * 5
-            ended = await lab.ended(bad)
+        async with harness.running():
+            assert [(await harness.ended(job))["status"] for job in good] == ["completed"] * 5
+            ended = await harness.ended(bad)
     messages = {line["event"] for line in logs if line["log_level"] == "error"}
     if where == "save_progress":
         assert (ended["status"], messages) == ("completed", {"progress not written"})
@@ -163,18 +165,18 @@ async def test_a_report_that_raises_what_nobody_expects_fails_alone_or_counts(
 
 
 async def test_an_attempt_of_which_nothing_can_be_said_is_ended_by_its_time_limit(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither is it tried without end, nor are the others kept."""
     monkeypatch.setattr(orchestrator_loop, "DEADLINE_GRACE_SECONDS", 0.0)
-    bad = await lab.submit(one("told_badly", timeout=1, attempts=1))
-    good = await lab.submit(one("told_badly"))
-    lab.registry.register(_telling, "told_badly")
+    bad = await harness.submit(one("told_badly", timeout=1, attempts=1))
+    good = await harness.submit(one("told_badly"))
+    harness.registry.register(_telling, "told_badly")
     broken = _break(monkeypatch, "report_tasks", bad, is_always=True)
     with structlog.testing.capture_logs() as logs:
-        async with lab.running():
-            assert (await lab.ended(good))["status"] == "completed"
-            ended = await lab.ended(bad)
+        async with harness.running():
+            assert (await harness.ended(good))["status"] == "completed"
+            ended = await harness.ended(bad)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "timeout")
     assert len(broken) <= 3, "in a batch, by itself, and that it cannot be"
     assert "attempt cannot be reported, its time limit will end it" in [line["event"] for line in logs]

@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from doors import Api
-from lab import Lab
 from psycopg.conninfo import make_conninfo
-from receivers import receiving, relay_settings, relaying
+from tests.support.api_client import ApiClient
+from tests.support.harness import Harness
+from tests.support.webhook_receiver import open_receiver, relay_settings, run_relay
 
 from cograil import Context
 from cograil.settings import Settings
@@ -21,25 +21,25 @@ FLOW = "workflow_id: w\nnodes:\n  inner: {handler: echo}\n"
 
 
 @pytest.fixture
-def lab_settings() -> Settings:
+def harness_settings() -> Settings:
     return relay_settings()
 
 
-async def secret_of(lab: Lab, key: str) -> str:
+async def secret_of(harness: Harness, key: str) -> str:
     parts = split_key(key)
     assert parts is not None
-    async with lab.db.transaction("test") as tx:
+    async with harness.db.transaction("test") as tx:
         secret = await secret_of_key(tx, parts[0])
     assert secret is not None
     return secret
 
 
 async def test_the_callback_of_a_request_is_signed_with_the_secret_of_its_key(
-    api: Api, eventually: Any
+    api: ApiClient, eventually: Any
 ) -> None:
-    lab = api.lab
-    await lab.publish(FLOW)
-    async with receiving() as receiver, lab.running(), relaying(lab):
+    harness = api.harness
+    await harness.publish(FLOW)
+    async with open_receiver() as receiver, harness.running(), run_relay(harness):
 
         async def ask(key: str) -> str:
             body = {"workflow_id": "w", "submitted_by": "shop", "request_id": str(uuid4())}
@@ -51,7 +51,7 @@ async def test_the_callback_of_a_request_is_signed_with_the_secret_of_its_key(
         keys = [await api.make_key("gateway", name=name) for name in ("shop", "bank")]
         request_keys = {await ask(key): key for key in keys}
         await eventually(lambda: len(receiver.requests) == 9)
-    secrets = {key: await secret_of(lab, key) for key in keys}
+    secrets = {key: await secret_of(harness, key) for key in keys}
     assert len(set(secrets.values())) == 2
     for request in receiver.requests:
         event = request.event
@@ -76,12 +76,14 @@ async def gossiping(ctx: Context) -> dict[str, Any]:
     return {}
 
 
-async def test_what_a_handler_tells_says_nothing_of_jobs_to_those_outside(api: Api, eventually: Any) -> None:
-    lab = api.lab
-    lab.registry.register(gossiping)
-    await lab.publish(FLOW.replace("echo", "gossiping"))
+async def test_what_a_handler_tells_says_nothing_of_jobs_to_those_outside(
+    api: ApiClient, eventually: Any
+) -> None:
+    harness = api.harness
+    harness.registry.register(gossiping)
+    await harness.publish(FLOW.replace("echo", "gossiping"))
     request = str(uuid4())
-    async with receiving() as receiver, lab.running(), relaying(lab):
+    async with open_receiver() as receiver, harness.running(), run_relay(harness):
         body = {"workflow_id": "w", "submitted_by": "shop", "request_id": request}
         answer = await api.post("/api/v1/submit", body | {"callback_url": receiver.url})
         await eventually(lambda: len(receiver.requests) == 5)
@@ -95,9 +97,9 @@ async def test_what_a_handler_tells_says_nothing_of_jobs_to_those_outside(api: A
         assert "inner" not in sent.body.decode().replace('"result":{"inner":', "")
 
 
-async def test_the_gateway_cannot_read_what_the_secrets_are_made_of(api: Api, dsn: str) -> None:
+async def test_the_gateway_cannot_read_what_the_secrets_are_made_of(api: ApiClient, dsn: str) -> None:
     reader = make_conninfo(dsn, options="-c role=cograil_gateway")
     with psycopg.connect(reader) as conn, pytest.raises(psycopg.errors.InsufficientPrivilege):
         conn.execute("select value from cograil.door_secrets")
-    ((kept,),) = await api.lab.rows("select count(*) from cograil.door_secrets where name = 'callback'")
+    ((kept,),) = await api.harness.rows("select count(*) from cograil.door_secrets where name = 'callback'")
     assert kept == 1

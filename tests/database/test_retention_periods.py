@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lab import Lab, quick_settings
 from test_retention import DAYS, all_jobs, completed, make_old
 from test_workers import one
+from tests.support.harness import Harness, quick_settings
 
 from cograil import fault_injection
 from cograil.orchestrator import retention_sweep
@@ -28,25 +28,25 @@ WEEK = 7
 OLD = 40.0  # its week is over for more than DAYS
 
 
-async def existing(lab: Lab) -> list[Partition]:
-    async with lab.db.transaction("test") as tx:
+async def existing(harness: Harness) -> list[Partition]:
+    async with harness.db.transaction("test") as tx:
         return await list_partitions(tx)
 
 
-async def names(lab: Lab) -> set[str]:
-    return {partition.name for partition in await existing(lab)}
+async def names(harness: Harness) -> set[str]:
+    return {partition.name for partition in await existing(harness)}
 
 
-async def drop_all(lab: Lab) -> None:
-    for name in await names(lab):
-        await lab.rows(f"drop table cograil.{name}")
+async def drop_all(harness: Harness) -> None:
+    for name in await names(harness):
+        await harness.rows(f"drop table cograil.{name}")
 
 
-async def make_period(lab: Lab, days_ago: float, parents: tuple[str, ...] = PARENTS) -> set[str]:
+async def make_period(harness: Harness, days_ago: float, parents: tuple[str, ...] = PARENTS) -> set[str]:
     """The names of the partitions of the week that was `days` days ago."""
     made = set()
     for parent in parents:
-        async with lab.db.transaction("test") as tx:
+        async with harness.db.transaction("test") as tx:
             then = int((tx.now - timedelta(days=days_ago)).timestamp() * 1000)
             first = then // (WEEK * DAY_MILLIS) * WEEK * DAY_MILLIS
             missing = Missing(parent, first_id(first), first_id(first + WEEK * DAY_MILLIS))
@@ -55,76 +55,78 @@ async def make_period(lab: Lab, days_ago: float, parents: tuple[str, ...] = PARE
     return made
 
 
-async def homes(lab: Lab, job: str, parent: str = "nodes") -> set[str]:
+async def homes(harness: Harness, job: str, parent: str = "nodes") -> set[str]:
     """Where the rows of this job are."""
     query = f"select distinct tableoid::regclass::text from cograil.{parent} where job_id = '{job}'"
-    return {row[0].removeprefix("cograil.") for row in await lab.rows(query)}
+    return {row[0].removeprefix("cograil.") for row in await harness.rows(query)}
 
 
-async def count(lab: Lab, parent: str) -> int:
-    ((number,),) = await lab.rows(f"select count(*) from cograil.{parent}")
+async def count(harness: Harness, parent: str) -> int:
+    ((number,),) = await harness.rows(f"select count(*) from cograil.{parent}")
     return int(number)
 
 
 # -- made ahead -------------------------------------------------------------------------------------------
 
 
-async def test_a_new_database_has_this_week_and_the_next_and_rows_land_in_them(lab: Lab) -> None:
-    (job,) = await completed(lab)
-    ((now,),) = await lab.rows("select now()")
+async def test_a_new_database_has_this_week_and_the_next_and_rows_land_in_them(harness: Harness) -> None:
+    (job,) = await completed(harness)
+    ((now,),) = await harness.rows("select now()")
     for parent in PARENTS:
-        this, following = (partition for partition in await existing(lab) if partition.parent == parent)
+        this, following = (partition for partition in await existing(harness) if partition.parent == parent)
         assert this.first < first_id_at(now) < this.until == following.first
-        assert await homes(lab, job, parent) == {this.name}
+        assert await homes(harness, job, parent) == {this.name}
 
 
-async def test_as_time_goes_on_the_next_ones_are_made_once(lab: Lab) -> None:
-    before = await names(lab)
-    assert await create_ahead(lab.db, WEEK) == 0
-    async with lab.db.transaction("test") as tx:
+async def test_as_time_goes_on_the_next_ones_are_made_once(harness: Harness) -> None:
+    before = await names(harness)
+    assert await create_ahead(harness.db, WEEK) == 0
+    async with harness.db.transaction("test") as tx:
         tx.now += timedelta(days=WEEK)
         missing = await find_missing(tx, WEEK)
         assert [await make(tx, partition) for partition in missing] == ["made", "made"]
         assert await find_missing(tx, WEEK) == []
-    assert len(await names(lab)) == len(before) + 2
-    assert await create_ahead(lab.db, WEEK) == 0
+    assert len(await names(harness)) == len(before) + 2
+    assert await create_ahead(harness.db, WEEK) == 0
 
 
-async def test_a_sweep_makes_what_is_missing(lab: Lab) -> None:
-    await drop_all(lab)
-    assert (await sweep(lab.db, DAYS, 0)).created == 0
-    assert (await sweep(lab.db, DAYS, WEEK)).created == 4
-    (job,) = await completed(lab)
-    assert "nodes_default" not in await homes(lab, job)
+async def test_a_sweep_makes_what_is_missing(harness: Harness) -> None:
+    await drop_all(harness)
+    assert (await sweep(harness.db, DAYS, 0)).created == 0
+    assert (await sweep(harness.db, DAYS, WEEK)).created == 4
+    (job,) = await completed(harness)
+    assert "nodes_default" not in await homes(harness, job)
 
 
-async def test_a_period_that_has_rows_in_the_default_one_is_left_there_and_the_next_is_made(lab: Lab) -> None:
-    await drop_all(lab)
-    (job,) = await completed(lab)
-    assert await create_ahead(lab.db, WEEK) == 2
-    assert await homes(lab, job) == {"nodes_default"}
-    ((now,),) = await lab.rows("select now()")
-    assert all(partition.first > first_id_at(now) for partition in await existing(lab))
-    assert await create_ahead(lab.db, WEEK) == 0
+async def test_a_period_that_has_rows_in_the_default_one_is_left_there_and_the_next_is_made(
+    harness: Harness,
+) -> None:
+    await drop_all(harness)
+    (job,) = await completed(harness)
+    assert await create_ahead(harness.db, WEEK) == 2
+    assert await homes(harness, job) == {"nodes_default"}
+    ((now,),) = await harness.rows("select now()")
+    assert all(partition.first > first_id_at(now) for partition in await existing(harness))
+    assert await create_ahead(harness.db, WEEK) == 0
 
 
 async def test_none_is_made_when_the_default_one_is_too_large_to_be_read_under_a_lock(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await drop_all(lab)
-    await completed(lab)
+    await drop_all(harness)
+    await completed(harness)
     monkeypatch.setattr(partitions, "MAX_BYTES", 1)
-    assert await create_ahead(lab.db, WEEK) == 0
-    assert await names(lab) == set()
+    assert await create_ahead(harness.db, WEEK) == 0
+    assert await names(harness) == set()
 
 
-async def test_a_new_one_is_as_the_default_one_is(lab: Lab) -> None:
+async def test_a_new_one_is_as_the_default_one_is(harness: Harness) -> None:
     reader = f"reader_{secrets.token_hex(4)}"
-    await lab.rows(f"create role {reader} nologin")
+    await harness.rows(f"create role {reader} nologin")
     try:
-        await lab.rows(f"grant select, update on cograil.nodes_default to {reader}")
-        made = await make_period(lab, OLD)
-        shapes = await lab.rows(
+        await harness.rows(f"grant select, update on cograil.nodes_default to {reader}")
+        made = await make_period(harness, OLD)
+        shapes = await harness.rows(
             f"""select c.relname, c.reloptions, pg_get_userbyid(c.relowner), c.relrowsecurity,
                   (select array_agg(p) from unnest(array['select', 'update', 'delete']) as p
                    where has_table_privilege('{reader}', c.oid, p))
@@ -135,8 +137,8 @@ async def test_a_new_one_is_as_the_default_one_is(lab: Lab) -> None:
             assert shape[name] == shape[f"{name.split('_')[0]}_default"]
         assert shape["nodes_default"] == (["fillfactor=80"], "cograil_engine", True, ["select", "update"])
     finally:
-        await lab.rows(f"drop owned by {reader}")
-        await lab.rows(f"drop role {reader}")
+        await harness.rows(f"drop owned by {reader}")
+        await harness.rows(f"drop role {reader}")
 
 
 @given(
@@ -172,199 +174,211 @@ def test_a_period_is_a_quarter_of_the_retention_unless_said(
 # -- dropped whole ----------------------------------------------------------------------------------------
 
 
-async def test_a_period_of_which_nothing_stays_is_dropped_and_its_rows_are_not_deleted(lab: Lab) -> None:
-    made = await make_period(lab, OLD)
-    await make_old(lab, await completed(lab, 3), OLD)
-    (young,) = await completed(lab)
-    nodes, events = await count(lab, "nodes"), await count(lab, "events")
+async def test_a_period_of_which_nothing_stays_is_dropped_and_its_rows_are_not_deleted(
+    harness: Harness,
+) -> None:
+    made = await make_period(harness, OLD)
+    await make_old(harness, await completed(harness, 3), OLD)
+    (young,) = await completed(harness)
+    nodes, events = await count(harness, "nodes"), await count(harness, "events")
     fault_injection.arm("retention.drop_partition:1:raise")
     try:
         with pytest.raises(fault_injection.FaultRaised):
-            await sweep(lab.db, DAYS, WEEK)
+            await sweep(harness.db, DAYS, WEEK)
     finally:
         fault_injection.arm(None)
-    assert await all_jobs(lab) == {young}
-    assert (await count(lab, "nodes"), await count(lab, "events")) == (nodes, events), "left to the drop"
-    assert [str(finding) for finding in await lab.findings()] == []
-    swept = await sweep(lab.db, DAYS, WEEK)
+    assert await all_jobs(harness) == {young}
+    assert (await count(harness, "nodes"), await count(harness, "events")) == (nodes, events), (
+        "left to the drop"
+    )
+    assert [str(finding) for finding in await harness.findings()] == []
+    swept = await sweep(harness.db, DAYS, WEEK)
     assert (swept.jobs, swept.dropped) == (0, 2)
-    assert made & await names(lab) == set()
-    assert await count(lab, "nodes") == 1
+    assert made & await names(harness) == set()
+    assert await count(harness, "nodes") == 1
 
 
 @pytest.mark.parametrize("is_active", [True, False])
-async def test_where_a_job_is_active_or_ended_lately_the_others_go_by_rows(lab: Lab, is_active: bool) -> None:
-    made = await make_period(lab, OLD)
-    ids = await make_old(lab, await completed(lab, 3), OLD)
+async def test_where_a_job_is_active_or_ended_lately_the_others_go_by_rows(
+    harness: Harness, is_active: bool
+) -> None:
+    made = await make_period(harness, OLD)
+    ids = await make_old(harness, await completed(harness, 3), OLD)
     if is_active:
-        (stays,) = await make_old(lab, [await lab.submit(one())], OLD)
+        (stays,) = await make_old(harness, [await harness.submit(one())], OLD)
     else:
-        (stays,) = await make_old(lab, await completed(lab), OLD)
-        await lab.rows(f"update cograil.jobs set finished_at = now() where id = '{stays}'")
-    events = await lab.events(stays)
-    swept = await sweep(lab.db, DAYS, WEEK)
+        (stays,) = await make_old(harness, await completed(harness), OLD)
+        await harness.rows(f"update cograil.jobs set finished_at = now() where id = '{stays}'")
+    events = await harness.events(stays)
+    swept = await sweep(harness.db, DAYS, WEEK)
     assert (swept.jobs, swept.dropped) == (3, 0)
-    assert made <= await names(lab)
-    assert await all_jobs(lab) == {stays}
-    assert await lab.events(stays) == events
-    assert [await homes(lab, job) for job in ids] == [set()] * 3
+    assert made <= await names(harness)
+    assert await all_jobs(harness) == {stays}
+    assert await harness.events(stays) == events
+    assert [await homes(harness, job) for job in ids] == [set()] * 3
     if is_active:
-        await lab.cancel(stays)
-    await lab.rows("update cograil.jobs set finished_at = now() - interval '31 days'")
-    swept = await sweep(lab.db, DAYS, WEEK)
+        await harness.cancel(stays)
+    await harness.rows("update cograil.jobs set finished_at = now() - interval '31 days'")
+    swept = await sweep(harness.db, DAYS, WEEK)
     assert (swept.jobs, swept.dropped) == (1, 2)
 
 
-async def test_a_retry_that_comes_late_keeps_its_job_and_what_the_others_left_goes_by_rows(lab: Lab) -> None:
+async def test_a_retry_that_comes_late_keeps_its_job_and_what_the_others_left_goes_by_rows(
+    harness: Harness,
+) -> None:
     """Some are gone without their rows when one of the period is tied to an active job."""
-    made = await make_period(lab, OLD)
-    await make_old(lab, await completed(lab, 3), OLD)
-    cancelled = await lab.submit(one())
-    await lab.cancel(cancelled)
-    (tied,) = await make_old(lab, [cancelled], OLD)
-    new = await lab.retry(tied)
-    events = await lab.events(tied)
-    swept = await sweep(lab.db, DAYS, WEEK)
+    made = await make_period(harness, OLD)
+    await make_old(harness, await completed(harness, 3), OLD)
+    cancelled = await harness.submit(one())
+    await harness.cancel(cancelled)
+    (tied,) = await make_old(harness, [cancelled], OLD)
+    new = await harness.retry(tied)
+    events = await harness.events(tied)
+    swept = await sweep(harness.db, DAYS, WEEK)
     assert (swept.jobs, swept.dropped) == (3, 0)
-    assert await all_jobs(lab) == {tied, new}
-    assert await lab.events(tied) == events
-    rows = await lab.rows("select distinct job_id::text from cograil.events")
+    assert await all_jobs(harness) == {tied, new}
+    assert await harness.events(tied) == events
+    rows = await harness.rows("select distinct job_id::text from cograil.events")
     assert {row[0] for row in rows} == {tied, new}
-    await lab.cancel(new)
-    swept = await sweep(lab.db, DAYS, WEEK)
+    await harness.cancel(new)
+    swept = await sweep(harness.db, DAYS, WEEK)
     assert (swept.jobs, swept.dropped) == (1, 2)
-    assert made & await names(lab) == set()
+    assert made & await names(harness) == set()
 
 
-async def test_a_period_without_a_partition_of_each_table_goes_by_rows(lab: Lab) -> None:
+async def test_a_period_without_a_partition_of_each_table_goes_by_rows(harness: Harness) -> None:
     """Else what is in the default one would stay there for ever."""
-    await make_period(lab, OLD, ("nodes",))
-    (old,) = await make_old(lab, await completed(lab), OLD)
-    assert await homes(lab, old, "events") == {"events_default"}
-    swept = await sweep(lab.db, DAYS, WEEK)
+    await make_period(harness, OLD, ("nodes",))
+    (old,) = await make_old(harness, await completed(harness), OLD)
+    assert await homes(harness, old, "events") == {"events_default"}
+    swept = await sweep(harness.db, DAYS, WEEK)
     assert (swept.jobs, swept.dropped) == (1, 1)
-    assert (await count(lab, "nodes"), await count(lab, "events")) == (0, 0)
+    assert (await count(harness, "nodes"), await count(harness, "events")) == (0, 0)
 
 
-async def test_a_period_that_is_not_over_yet_is_waited_for_unless_it_is_too_long(lab: Lab) -> None:
+async def test_a_period_that_is_not_over_yet_is_waited_for_unless_it_is_too_long(harness: Harness) -> None:
     """Else it would be gone by rows before it can be dropped; at most a period later it goes."""
-    made = await make_period(lab, DAYS)
+    made = await make_period(harness, DAYS)
     (straddling,) = (
         partition
-        for partition in await existing(lab)
+        for partition in await existing(harness)
         if partition.name in made and partition.parent == "nodes"
     )
-    (job,) = await completed(lab)
-    days = (await _age(lab, straddling.first)) - 0.001
-    (old,) = await make_old(lab, [job], days)
-    assert await homes(lab, old) == {straddling.name}
-    assert (await sweep(lab.db, DAYS, WEEK)).jobs == 0
-    assert (await sweep(lab.db, DAYS, WEEK - 1)).jobs == 1
+    (job,) = await completed(harness)
+    days = (await _age(harness, straddling.first)) - 0.001
+    (old,) = await make_old(harness, [job], days)
+    assert await homes(harness, old) == {straddling.name}
+    assert (await sweep(harness.db, DAYS, WEEK)).jobs == 0
+    assert (await sweep(harness.db, DAYS, WEEK - 1)).jobs == 1
 
 
-async def _age(lab: Lab, job_id: str) -> float:
+async def _age(harness: Harness, job_id: str) -> float:
     """How many days ago this id began."""
-    ((now,),) = await lab.rows("select extract(epoch from now()) * 1000")
+    ((now,),) = await harness.rows("select extract(epoch from now()) * 1000")
     return (float(now) - millis_of(job_id)) / DAY_MILLIS
 
 
-async def test_what_is_ahead_is_never_dropped(lab: Lab) -> None:
-    before = await names(lab)
-    assert (await sweep(lab.db, 0.001, 0)).dropped == 0
-    assert await names(lab) == before
+async def test_what_is_ahead_is_never_dropped(harness: Harness) -> None:
+    before = await names(harness)
+    assert (await sweep(harness.db, 0.001, 0)).dropped == 0
+    assert await names(harness) == before
 
 
 # -- locks, turns and crashes -----------------------------------------------------------------------------
 
 
-async def test_somebody_who_reads_delays_the_drop_and_the_making_and_neither_waits_long(lab: Lab) -> None:
-    made = await make_period(lab, OLD)
-    await drop_names(lab, await names(lab) - made)
-    await make_old(lab, await completed(lab, 2), OLD)
-    async with lab.db.transaction("test") as tx:
+async def test_somebody_who_reads_delays_the_drop_and_the_making_and_neither_waits_long(
+    harness: Harness,
+) -> None:
+    made = await make_period(harness, OLD)
+    await drop_names(harness, await names(harness) - made)
+    await make_old(harness, await completed(harness, 2), OLD)
+    async with harness.db.transaction("test") as tx:
         await tx.connection.execute("select count(*) from cograil.nodes")
-        swept = await sweep(lab.db, DAYS, WEEK)
+        swept = await sweep(harness.db, DAYS, WEEK)
         assert (swept.jobs, swept.created, swept.dropped) == (2, 2, 1), "events are free, nodes are not"
-        assert [str(finding) for finding in await lab.findings()] == []
-    swept = await sweep(lab.db, DAYS, WEEK)
+        assert [str(finding) for finding in await harness.findings()] == []
+    swept = await sweep(harness.db, DAYS, WEEK)
     assert (swept.jobs, swept.created, swept.dropped) == (0, 2, 1)
 
 
-async def drop_names(lab: Lab, dropped: set[str]) -> None:
+async def drop_names(harness: Harness, dropped: set[str]) -> None:
     for name in dropped:
-        await lab.rows(f"drop table cograil.{name}")
+        await harness.rows(f"drop table cograil.{name}")
 
 
-async def test_a_drop_that_waits_gives_way_so_that_the_engine_goes_on(lab: Lab) -> None:
+async def test_a_drop_that_waits_gives_way_so_that_the_engine_goes_on(harness: Harness) -> None:
     """Behind a lock that is waited for everybody queues; jobs complete though each sweep tries in vain."""
-    await make_period(lab, OLD)
-    async with lab.db.transaction("test") as tx:
+    await make_period(harness, OLD)
+    async with harness.db.transaction("test") as tx:
         await tx.connection.execute("select count(*) from cograil.nodes, cograil.events")
-        async with lab.running():
+        async with harness.running():
             for _ in range(3):
-                assert (await sweep(lab.db, DAYS, WEEK)).dropped == 0
-                assert (await lab.ended(await lab.submit(one())))["status"] == "completed"
-    assert (await sweep(lab.db, DAYS, WEEK)).dropped == 2
+                assert (await sweep(harness.db, DAYS, WEEK)).dropped == 0
+                assert (await harness.ended(await harness.submit(one())))["status"] == "completed"
+    assert (await sweep(harness.db, DAYS, WEEK)).dropped == 2
 
 
-async def test_one_at_a_time_makes_and_drops(lab: Lab) -> None:
-    await drop_all(lab)
-    old = await make_period(lab, OLD)
-    async with lab.db.transaction("test") as tx:
+async def test_one_at_a_time_makes_and_drops(harness: Harness) -> None:
+    await drop_all(harness)
+    old = await make_period(harness, OLD)
+    async with harness.db.transaction("test") as tx:
         await tx.connection.execute(
             b"select pg_advisory_xact_lock(hashtextextended('%s', 0))" % partitions.TURN.encode()
         )
-        swept = await sweep(lab.db, DAYS, WEEK)
+        swept = await sweep(harness.db, DAYS, WEEK)
         assert (swept.created, swept.dropped) == (0, 0)
-    assert await names(lab) == old
-    swept = await sweep(lab.db, DAYS, WEEK)
+    assert await names(harness) == old
+    swept = await sweep(harness.db, DAYS, WEEK)
     assert (swept.created, swept.dropped) == (4, 2)
 
 
-async def test_whatever_point_of_a_sweep_fails_the_next_one_finishes_it(lab: Lab, tmp_path: Path) -> None:
+async def test_whatever_point_of_a_sweep_fails_the_next_one_finishes_it(
+    harness: Harness, tmp_path: Path
+) -> None:
     """Every job is whole or gone, and what the gone ones left goes with the next sweep."""
     log = tmp_path / "points"
-    await old_and_due(lab)
+    await old_and_due(harness)
     fault_injection.record(str(log))
-    await sweep(lab.db, DAYS, WEEK)
+    await sweep(harness.db, DAYS, WEEK)
     fault_injection.record(None)
     points = log.read_text().splitlines()
     assert {"retention.make_partition", "retention.drop_partition", "retention.delete_leftovers"} <= set(
         points
     )
     for number, name in enumerate(points, start=1):
-        tied = await old_and_due(lab)
+        tied = await old_and_due(harness)
         fault_injection.arm(f"*:{number}:raise")
         try:
             with pytest.raises(fault_injection.FaultRaised):
-                await sweep(lab.db, DAYS, WEEK)
+                await sweep(harness.db, DAYS, WEEK)
         finally:
             fault_injection.arm(None)
-        assert [str(finding) for finding in await lab.findings()] == [], name
-        await sweep(lab.db, DAYS, WEEK)
-        assert await all_jobs(lab) == tied, name
-        assert len(await names(lab)) == 4, name
+        assert [str(finding) for finding in await harness.findings()] == [], name
+        await sweep(harness.db, DAYS, WEEK)
+        assert await all_jobs(harness) == tied, name
+        assert len(await names(harness)) == 4, name
 
 
-async def old_and_due(lab: Lab) -> set[str]:
+async def old_and_due(harness: Harness) -> set[str]:
     """Partitions to be made, a period to be dropped, and one with an old job that a retry ties."""
-    for job in await all_jobs(lab):
-        if (await lab.job(job))["completed_at"] is None:
-            await lab.cancel(job)
-    await lab.rows("truncate cograil.jobs, cograil.nodes, cograil.events, cograil.tasks, cograil.inbox")
-    await drop_all(lab)
-    await make_period(lab, OLD)
-    await make_period(lab, OLD + WEEK)
-    await make_old(lab, await completed(lab, 2), OLD)
-    await make_old(lab, await completed(lab, 2), OLD + WEEK)
-    cancelled = await lab.submit(one())
-    await lab.cancel(cancelled)
-    (tied,) = await make_old(lab, [cancelled], OLD + WEEK)
-    return {tied, await lab.retry(tied)}
+    for job in await all_jobs(harness):
+        if (await harness.job(job))["completed_at"] is None:
+            await harness.cancel(job)
+    await harness.rows("truncate cograil.jobs, cograil.nodes, cograil.events, cograil.tasks, cograil.inbox")
+    await drop_all(harness)
+    await make_period(harness, OLD)
+    await make_period(harness, OLD + WEEK)
+    await make_old(harness, await completed(harness, 2), OLD)
+    await make_old(harness, await completed(harness, 2), OLD + WEEK)
+    cancelled = await harness.submit(one())
+    await harness.cancel(cancelled)
+    (tied,) = await make_old(harness, [cancelled], OLD + WEEK)
+    return {tied, await harness.retry(tied)}
 
 
-async def test_a_sweep_without_old_periods_reaches_to_the_moment(lab: Lab) -> None:
-    async with lab.db.transaction("test") as tx:
+async def test_a_sweep_without_old_periods_reaches_to_the_moment(harness: Harness) -> None:
+    async with harness.db.transaction("test") as tx:
         before = tx.now - timedelta(days=DAYS)
         assert await survey(tx, before, WEEK) == Reach(first_id_at(before))
 
@@ -373,22 +387,22 @@ class TestInAnOrchestrator:
     """It does all of it by itself."""
 
     @pytest.fixture
-    def lab_settings(self) -> Settings:
+    def harness_settings(self) -> Settings:
         return quick_settings(retention={"days": DAYS})
 
     async def test_an_orchestrator_makes_and_drops_partitions(
-        self, lab: Lab, eventually: Any, monkeypatch: pytest.MonkeyPatch
+        self, harness: Harness, eventually: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(retention_sweep, "FIRST_SECONDS", 0.05)
         monkeypatch.setattr(retention_sweep, "EVERY_SECONDS", 0.05)
-        await drop_all(lab)
-        old = await make_period(lab, OLD)
-        await make_old(lab, await completed(lab, 2), OLD)
+        await drop_all(harness)
+        old = await make_period(harness, OLD)
+        await make_old(harness, await completed(harness, 2), OLD)
 
         async def is_done() -> bool:
-            existing_names = await names(lab)
+            existing_names = await names(harness)
             return len(existing_names) == 4 and not existing_names & old
 
-        async with lab.orchestrator():
+        async with harness.orchestrator():
             await eventually(is_done)
-        assert await all_jobs(lab) == set()
+        assert await all_jobs(harness) == set()

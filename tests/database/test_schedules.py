@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from lab import Lab
+from tests.support.harness import Harness
 
 from cograil.definitions import cron
 from cograil.definitions.cron import check_calendar, first_moments, moments, moments_until
@@ -30,23 +30,23 @@ PAST = "update cograil.schedules set next_at = date_trunc('minute', now()) - {} 
 
 
 @pytest.fixture
-async def hello(lab: Lab) -> Lab:
-    await lab.publish(HELLO)
-    return lab
+async def hello(harness: Harness) -> Harness:
+    await harness.publish(HELLO)
+    return harness
 
 
-async def make(lab: Lab, plan: Plan = EVERY_MINUTE, name: str = "tick") -> None:
-    async with lab.db.transaction("schedule") as tx:
-        await verbs.create_schedule(tx, lab.engine_context, "default", name, plan)
+async def make(harness: Harness, plan: Plan = EVERY_MINUTE, name: str = "tick") -> None:
+    async with harness.db.transaction("schedule") as tx:
+        await verbs.create_schedule(tx, harness.engine_context, "default", name, plan)
 
 
-async def fire(lab: Lab) -> verbs.Fired:
-    async with lab.db.transaction("fire") as tx:
-        return await verbs.fire_due(tx, lab.engine_context)
+async def fire(harness: Harness) -> verbs.Fired:
+    async with harness.db.transaction("fire") as tx:
+        return await verbs.fire_due(tx, harness.engine_context)
 
 
-async def outcomes(lab: Lab) -> list[str]:
-    return [row[0] for row in await lab.rows("select outcome from cograil.firings order by due_at")]
+async def outcomes(harness: Harness) -> list[str]:
+    return [row[0] for row in await harness.rows("select outcome from cograil.firings order by due_at")]
 
 
 def test_a_day_that_is_short_or_long_has_every_moment_once() -> None:
@@ -121,7 +121,7 @@ def test_moments_that_nobody_looked_at(missed: str, minutes: list[int], wanted: 
     assert wanted_moments(came, now, missed) == [now - timedelta(minutes=minute) for minute in wanted]
 
 
-async def test_a_moment_leads_to_one_job_that_knows_it(hello: Lab) -> None:
+async def test_a_moment_leads_to_one_job_that_knows_it(hello: Harness) -> None:
     await make(hello, Plan("hello", "* * * * *", input={"name": "Ada"}, due_input="at"))
     assert (await fire(hello)).submitted == 0  # not due yet
     await hello.rows(PAST.format(0))
@@ -139,7 +139,7 @@ async def test_a_moment_leads_to_one_job_that_knows_it(hello: Lab) -> None:
     assert next_at
 
 
-async def test_many_who_look_at_once_fire_once(hello: Lab) -> None:
+async def test_many_who_look_at_once_fire_once(hello: Harness) -> None:
     for number in range(20):
         await make(hello, name=f"s{number}")
     await hello.rows(PAST.format(0))
@@ -148,7 +148,7 @@ async def test_many_who_look_at_once_fire_once(hello: Lab) -> None:
     assert (await hello.rows("select count(*) from cograil.jobs"))[0][0] == 20
 
 
-async def test_one_that_dies_in_between_has_fired_nothing(hello: Lab) -> None:
+async def test_one_that_dies_in_between_has_fired_nothing(hello: Harness) -> None:
     await make(hello)
     await hello.rows(PAST.format(0))
 
@@ -163,7 +163,7 @@ async def test_one_that_dies_in_between_has_fired_nothing(hello: Lab) -> None:
     assert (await fire(hello)).submitted == 1
 
 
-async def test_while_the_last_job_is_under_way(hello: Lab) -> None:
+async def test_while_the_last_job_is_under_way(hello: Harness) -> None:
     await make(hello, name="skips")
     await make(hello, Plan("hello", "* * * * *", overlap="allow"), name="allows")
     await make(hello, Plan("hello", "* * * * *", overlap="cancel"), name="cancels")
@@ -184,14 +184,14 @@ async def test_while_the_last_job_is_under_way(hello: Lab) -> None:
     assert by_name["cancels"][-2:] == [("submitted", "cancelled"), ("submitted", "running")]
 
 
-async def test_one_at_a_time_stays_one_at_a_time_when_all_is_made_good(hello: Lab) -> None:
+async def test_one_at_a_time_stays_one_at_a_time_when_all_is_made_good(hello: Harness) -> None:
     await make(hello, Plan("hello", "* * * * *", missed="all"))
     await hello.rows(PAST.format(9))
     await fire(hello)
     assert await outcomes(hello) == ["overlapped"] * 9 + ["submitted"]
 
 
-async def test_what_was_missed_is_made_good_as_wished(hello: Lab) -> None:
+async def test_what_was_missed_is_made_good_as_wished(hello: Harness) -> None:
     await make(hello, name="once")
     await make(hello, Plan("hello", "* * * * *", missed="all", overlap="allow"), name="all")
     await make(hello, Plan("hello", "* * * * *", missed="skip"), name="skip")
@@ -206,7 +206,7 @@ async def test_what_was_missed_is_made_good_as_wished(hello: Lab) -> None:
     assert counted[("skip", "missed")] >= 8
 
 
-async def test_a_workflow_that_refuses_does_not_stop_the_others(hello: Lab) -> None:
+async def test_a_workflow_that_refuses_does_not_stop_the_others(hello: Harness) -> None:
     await make(hello, name="bad")
     await make(hello, name="good")
     await hello.rows("update cograil.schedules set input = '{\"unknown\": 1}' where name = 'bad'")
@@ -216,7 +216,7 @@ async def test_a_workflow_that_refuses_does_not_stop_the_others(hello: Lab) -> N
     assert error == "invalid_input"
 
 
-async def test_one_whose_time_zone_is_not_known_here_does_not_stop_the_others(hello: Lab) -> None:
+async def test_one_whose_time_zone_is_not_known_here_does_not_stop_the_others(hello: Harness) -> None:
     await make(hello, name="odd")
     await make(hello, name="good")
     await hello.rows("update cograil.schedules set timezone = 'Mars/Olympus' where name = 'odd'")
@@ -229,7 +229,7 @@ async def test_one_whose_time_zone_is_not_known_here_does_not_stop_the_others(he
     assert "Mars/Olympus" in why
 
 
-async def test_pause_passes_over_and_resume_makes_nothing_good(hello: Lab) -> None:
+async def test_pause_passes_over_and_resume_makes_nothing_good(hello: Harness) -> None:
     await make(hello)
     async with hello.db.transaction("schedule") as tx:
         await verbs.pause_schedule(tx, "default", "tick", by="ada", reason="tea")
@@ -243,7 +243,7 @@ async def test_pause_passes_over_and_resume_makes_nothing_good(hello: Lab) -> No
     assert await fire(hello) == verbs.Fired()
 
 
-async def test_backfill_makes_good_what_led_to_no_job_and_nothing_twice(hello: Lab) -> None:
+async def test_backfill_makes_good_what_led_to_no_job_and_nothing_twice(hello: Harness) -> None:
     await make(hello, Plan("hello", "0 0 * * *"))
     first, until = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 10, tzinfo=UTC)
     async with hello.db.transaction("schedule") as tx:
@@ -263,7 +263,7 @@ async def test_backfill_makes_good_what_led_to_no_job_and_nothing_twice(hello: L
     assert await outcomes(hello) == ["submitted"] * 10
 
 
-async def test_what_was_made_good_by_hand_is_not_fired_by_the_clock(hello: Lab) -> None:
+async def test_what_was_made_good_by_hand_is_not_fired_by_the_clock(hello: Harness) -> None:
     await make(hello)
     await hello.rows(PAST.format(0))
     async with hello.db.transaction("schedule") as tx:
@@ -274,7 +274,7 @@ async def test_what_was_made_good_by_hand_is_not_fired_by_the_clock(hello: Lab) 
     assert await hello.rows("select count(*) from cograil.jobs") == before
 
 
-async def test_what_cannot_be_is_refused(hello: Lab) -> None:
+async def test_what_cannot_be_is_refused(hello: Harness) -> None:
     now = datetime.now(UTC)
     async with hello.db.transaction("schedule") as tx:
         with pytest.raises(WorkflowNotFound):
@@ -299,7 +299,7 @@ async def test_what_cannot_be_is_refused(hello: Lab) -> None:
                 await verbs.backfill(tx, hello.engine_context, "default", "x", first, until)
 
 
-async def test_the_clock_hears_of_changes_and_fires(hello: Lab, eventually: object) -> None:
+async def test_the_clock_hears_of_changes_and_fires(hello: Harness, eventually: object) -> None:
     scheduler = Scheduler(hello.db, hello.engine_context)
     running = asyncio.create_task(scheduler.run())
     try:

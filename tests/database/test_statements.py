@@ -11,7 +11,7 @@ import orjson
 import psycopg
 import pytest
 import pytest_asyncio
-from lab import Lab
+from tests.support.harness import Harness
 
 import cograil
 from cograil.model.states import (
@@ -133,11 +133,13 @@ def test_a_claim_in_the_broken_form_would_be_seen() -> None:
     ("table", "column", "states"),
     [("jobs", "status", JOB_STATES), ("nodes", "status", NODE_STATES), ("tasks", "state", TASK_STATES)],
 )
-async def test_the_checks_of_the_tables_are_the_list(lab: Lab, table: str, column: str, states: Any) -> None:
+async def test_the_checks_of_the_tables_are_the_list(
+    harness: Harness, table: str, column: str, states: Any
+) -> None:
     query = f"""
         select pg_get_constraintdef(oid) from pg_constraint
         where conrelid = 'cograil.{table}'::regclass and conname = '{table}_{column}_check'"""
-    ((definition,),) = await lab.rows(query)
+    ((definition,),) = await harness.rows(query)
     assert sorted(re.findall(r"'(\w+)'::text", definition)) == sorted(states)
 
 
@@ -248,10 +250,10 @@ insert into cograil.events (job_id, seq, type, node_id) select id, 1, 'node_read
 
 
 @pytest_asyncio.fixture
-async def planned(lab: Lab) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+async def planned(harness: Harness) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
     """A session of the engine that planned every hot statement on empty tables, which are full now."""
     async with await psycopg.AsyncConnection.connect(
-        lab.db.conninfo, autocommit=True, cursor_factory=psycopg.AsyncClientCursor
+        harness.db.conninfo, autocommit=True, cursor_factory=psycopg.AsyncClientCursor
     ) as conn:
         for name, params in HOT.items():
             await conn.execute(_prepare(name, params).encode())

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from lab import Lab
 from test_workers import one
+from tests.support.harness import Harness
 
 from cograil.runners.handler_registry import Registry
 from cograil.store import monitoring_queries
@@ -20,7 +20,7 @@ nodes:
 
 
 async def test_a_handler_of_which_few_are_taken_leaves_slots_to_others_and_is_gone_on_with(
-    lab: Lab, eventually: Any
+    harness: Harness, eventually: Any
 ) -> None:
     """Five that wait for each other's end, and a worker with three slots."""
     running: list[str] = []
@@ -37,39 +37,39 @@ async def test_a_handler_of_which_few_are_taken_leaves_slots_to_others_and_is_go
     async def quick() -> dict[str, str]:
         return {}
 
-    lab.registry = Registry()
-    lab.registry.register(patient, most=2)
-    lab.registry.register(quick)
-    worker = lab.settings.worker.model_copy(update={"concurrency": 3})
-    lab.settings = lab.settings.model_copy(update={"worker": worker})
-    slow = await lab.submit_many(one("patient"), [{}] * 5)
-    async with lab.running():
+    harness.registry = Registry()
+    harness.registry.register(patient, most=2)
+    harness.registry.register(quick)
+    worker = harness.settings.worker.model_copy(update={"concurrency": 3})
+    harness.settings = harness.settings.model_copy(update={"worker": worker})
+    slow = await harness.submit_many(one("patient"), [{}] * 5)
+    async with harness.running():
         await eventually(lambda: len(running) == 2)
         for _ in range(3):
-            assert (await lab.ended(await lab.submit(one("quick"))))["status"] == "completed"
+            assert (await harness.ended(await harness.submit(one("quick"))))["status"] == "completed"
         may_end.set()
         for job in slow:
-            assert (await lab.ended(job))["status"] == "completed"
+            assert (await harness.ended(job))["status"] == "completed"
     assert most == 2
 
 
 @pytest.mark.parametrize("loss", ["released", "lost"])
 async def test_what_goes_on_without_a_worker_is_taken_up_before_what_has_not_begun(
-    lab: Lab, loss: str
+    harness: Harness, loss: str
 ) -> None:
-    first = await lab.submit(BOX)
-    hand = await lab.hand()
-    item = await hand.claim_one()
-    second, urgent = await lab.submit(BOX), await lab.submit(BOX, priority=10)
+    first = await harness.submit(BOX)
+    manual_worker = await harness.manual_worker()
+    item = await manual_worker.claim_one()
+    second, urgent = await harness.submit(BOX), await harness.submit(BOX, priority=10)
     if loss == "lost":
-        await lab.bury(hand)
+        await harness.expire_worker(manual_worker)
     else:
-        await hand.release(item)
-    await lab.advance()
-    next_hand = await lab.hand("next")
+        await manual_worker.release(item)
+    await harness.advance()
+    next_hand = await harness.manual_worker("next")
     assert [(await next_hand.claim_one()).job_id for _ in range(3)] == [first, urgent, second]
     for state in (None, "running"):
-        async with lab.db.single("test") as tx:
+        async with harness.db.single("test") as tx:
             tasks, _ = await monitoring_queries.live_tasks(
                 tx, "default", state=state, queue=None, handler=None, worker=None, before=None, limit=9
             )

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from lab import Lab
+from tests.support.harness import Harness
 
 BROKEN = "workflow_id: broken\nnodes: {a: {handler: fail, retry: {max_attempts: 1}}}\n"
 ASKING = "workflow_id: asking\nnodes: {sign: {type: approval, approval: {message: May we?}}}\n"
@@ -29,14 +29,14 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @pytest.fixture
-async def busy(lab: Lab, dsn: str) -> str:
+async def busy(harness: Harness, dsn: str) -> str:
     """A database in which something waits, something failed, and something is done."""
-    async with lab.running():
-        await lab.ended(await lab.submit(BROKEN))
-        await lab.ended(await lab.submit("workflow_id: fine\nnodes: {a: {handler: echo}}\n"))
-        await lab.submit(ASKING)
-        await lab.submit(NOBODY)
-    await lab.hand("a-worker")
+    async with harness.running():
+        await harness.ended(await harness.submit(BROKEN))
+        await harness.ended(await harness.submit("workflow_id: fine\nnodes: {a: {handler: echo}}\n"))
+        await harness.submit(ASKING)
+        await harness.submit(NOBODY)
+    await harness.manual_worker("a-worker")
     return dsn
 
 
@@ -176,12 +176,12 @@ def on_terminal(dsn: str, columns: int, lines: int, *words: str) -> Iterator[Ter
         os.close(master)
 
 
-async def test_it_goes_on_until_q_and_leaves_the_terminal_as_it_was(busy: str, lab: Lab) -> None:
+async def test_it_goes_on_until_q_and_leaves_the_terminal_as_it_was(busy: str, harness: Harness) -> None:
     with on_terminal(busy, 120, 40, "--interval", "0.2") as screen:
         before = termios.tcgetattr(screen.master)
         screen.until("failed 1")
         assert termios.tcgetattr(screen.master)[3] != before[3], "keys come at once"
-        await lab.submit(ASKING)
+        await harness.submit(ASKING)
         screen.until("waiting 2")
         screen.type("xyz")
         screen.type("q")
@@ -212,14 +212,14 @@ async def test_it_ends_when_it_is_told_to(busy: str, how: str) -> None:
     assert "Traceback" not in last
 
 
-async def test_while_the_database_is_away_it_shows_how_it_was(busy: str, lab: Lab) -> None:
+async def test_while_the_database_is_away_it_shows_how_it_was(busy: str, harness: Harness) -> None:
     with on_terminal(busy, 160, 30, "--interval", "0.2") as screen:
         screen.until("failed 1")
-        await lab.rows(
+        await harness.rows(
             "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'cograil cli'"
         )
         screen.until("failed 1")
-        await lab.submit(ASKING)
+        await harness.submit(ASKING)
         screen.until("waiting 2")
         screen.type("q")
         screen.until_end()

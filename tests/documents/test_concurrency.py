@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from doors import open_door
 from tests.conftest import Eventually
 from tests.documents.house import House
+from tests.support.api_client import serve_api
 
 from cograil.apps.documents.workflow import FINISH, OCR, PREP
 from cograil.runners.handler_registry import Registry
@@ -115,7 +115,7 @@ async def test_never_more_than_configured_are_worked_on(
         assert stages.most == {"prep": 2, "ocr": 1, "jobs": 3}
 
         stages.most.clear()
-        async with open_door(house.lab, dsn, house.settings) as api:
+        async with serve_api(house.lab, dsn, house.settings) as api:
             asked = {"prep_concurrency": 1, "ocr_concurrency": 2}
             answer = await api.call("POST", "/apps/documents/config", asked)
             assert (answer.status, answer.body) == (200, {"applied": asked})

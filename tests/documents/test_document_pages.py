@@ -10,12 +10,12 @@ from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
-from browsing import Browser, roles_are_asked_for
-from doors import open_door
-from lab import open_lab, quick_settings
 from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.house import House
+from tests.support.api_client import serve_api
+from tests.support.harness import open_harness, quick_settings
+from tests.support.page_client import PageClient, check_required_roles
 
 from cograil.apps.documents.file_pages import documents
 from cograil.apps.documents.layout import Folder
@@ -26,12 +26,12 @@ WORDS = {"use-existing": "USE_EXISTING_RESULT", "force": "FORCE_REPROCESS", "dis
 
 
 @pytest_asyncio.fixture
-async def browser(house: House, dsn: str) -> AsyncIterator[Browser]:
-    async with open_door(house.lab, dsn, house.settings) as api:
-        yield Browser(api)
+async def browser(house: House, dsn: str) -> AsyncIterator[PageClient]:
+    async with serve_api(house.lab, dsn, house.settings) as api:
+        yield PageClient(api)
 
 
-async def shown(browser: Browser, path: str = PLACE) -> str:
+async def shown(browser: PageClient, path: str = PLACE) -> str:
     page = await browser.get(path)
     assert page.status == 200, page.raw
     return page.raw.decode()
@@ -50,7 +50,7 @@ def offered(page: str) -> list[str]:
     return re.findall(r'action="/ui/documents/\w+/([\w-]+)"', page)
 
 
-async def test_an_empty_folder_says_what_to_do(house: House, browser: Browser) -> None:
+async def test_an_empty_folder_says_what_to_do(house: House, browser: PageClient) -> None:
     page = await shown(browser)
     assert "No duplicates" in page
     assert "No documents yet" in page
@@ -58,7 +58,7 @@ async def test_an_empty_folder_says_what_to_do(house: House, browser: Browser) -
 
 
 async def test_what_is_under_way_is_shown_with_its_state_and_its_pages(
-    house: House, browser: Browser, eventually: Eventually
+    house: House, browser: PageClient, eventually: Eventually
 ) -> None:
     await hold(house, "<b>.cbz")
     (document,) = await house.documents()
@@ -66,7 +66,7 @@ async def test_what_is_under_way_is_shown_with_its_state_and_its_pages(
     assert "&lt;b&gt;.cbz" in page
     assert f'href="/ui/jobs/{document.job_id}"' in page
     assert '<span class="badge pending">DISCOVERED</span>' in page
-    hand = await house.lab.hand()
+    hand = await house.lab.manual_worker()
     async with house.lab.orchestrator():
         (task,) = await eventually(hand.claim)
     note = {"id": task.task_id, "fence": task.fence, "current": 3, "total": 12, "message": ""}
@@ -80,7 +80,7 @@ async def test_what_is_under_way_is_shown_with_its_state_and_its_pages(
 
 @pytest.mark.parametrize("word", WORDS)
 async def test_a_decision_is_confirmed_written_for_its_file_and_audited(
-    house: House, browser: Browser, word: str
+    house: House, browser: PageClient, word: str
 ) -> None:
     key = await hold(house, "a.cbz", "b.cbz", "c.cbz")
     page = await shown(browser)
@@ -105,7 +105,9 @@ async def test_a_decision_is_confirmed_written_for_its_file_and_audited(
 
 
 @pytest.mark.parametrize("content", ["[1]", "1", '"DISCARD"', "no JSON", "{}", '{"action": 1}'])
-async def test_a_decision_that_is_none_is_shown_as_such(house: House, browser: Browser, content: str) -> None:
+async def test_a_decision_that_is_none_is_shown_as_such(
+    house: House, browser: PageClient, content: str
+) -> None:
     key = await hold(house, "a.cbz", "b.cbz")
     (house.folder.held / key / "decision.json").write_text(content)
     await house.look()
@@ -115,7 +117,7 @@ async def test_a_decision_that_is_none_is_shown_as_such(house: House, browser: B
 
 
 async def test_what_was_decided_on_the_page_is_done_by_the_watcher(
-    house: House, browser: Browser, eventually: Eventually
+    house: House, browser: PageClient, eventually: Eventually
 ) -> None:
     first = house.drop("a.cbz")
     await house.prepare_results(first)
@@ -130,7 +132,7 @@ async def test_what_was_decided_on_the_page_is_done_by_the_watcher(
     assert f"b__job-{key}.pdf" in house.names("out")
 
 
-async def test_each_user_has_a_folder_and_decisions_of_their_own(house: House, browser: Browser) -> None:
+async def test_each_user_has_a_folder_and_decisions_of_their_own(house: House, browser: PageClient) -> None:
     ada = Folder(house.root, "users/ada")
     ada.make()
     key = await hold(house, "first.cbz", "hers.cbz", folder=ada)
@@ -146,7 +148,7 @@ async def test_each_user_has_a_folder_and_decisions_of_their_own(house: House, b
         assert (await browser.get(f"{PLACE}?user={user}")).status in (404, 422)
 
 
-async def test_what_one_may_not_do_is_not_offered_and_is_refused(house: House, browser: Browser) -> None:
+async def test_what_one_may_not_do_is_not_offered_and_is_refused(house: House, browser: PageClient) -> None:
     key = await hold(house, "a.cbz", "b.cbz")
     for role in ("viewer", "submitter"):
         browser.cookies.clear()
@@ -159,7 +161,7 @@ async def test_what_one_may_not_do_is_not_offered_and_is_refused(house: House, b
     assert await house.lab.rows("select count(*) from cograil.audit_log") == [(0,)]
 
 
-async def test_what_is_not_held_cannot_be_decided(house: House, browser: Browser) -> None:
+async def test_what_is_not_held_cannot_be_decided(house: House, browser: PageClient) -> None:
     key = await hold(house, "a.cbz", "b.cbz")
     form = {"token": await browser.token(PLACE), "confirmed": "yes"}
     assert (await browser.post(f"{PLACE}/{key}/discard", form | {"file": "nothing"})).status == 404
@@ -169,7 +171,7 @@ async def test_what_is_not_held_cannot_be_decided(house: House, browser: Browser
     assert await house.lab.rows("select count(*) from cograil.audit_log") == [(0,)]
 
 
-async def test_for_another_tenant_there_is_no_folder(house: House, browser: Browser) -> None:
+async def test_for_another_tenant_there_is_no_folder(house: House, browser: PageClient) -> None:
     key = await hold(house, "a.cbz", "b.cbz")
     await browser.login(await browser.api.make_key("admin", tenant="other"))
     home = await browser.get("/ui/")
@@ -179,27 +181,27 @@ async def test_for_another_tenant_there_is_no_folder(house: House, browser: Brow
     assert (await browser.post(f"{PLACE}/{key}/discard", form)).status == 404
 
 
-async def test_every_page_and_every_form_asks_for_its_role(house: House, browser: Browser) -> None:
-    await roles_are_asked_for(browser, [documents])
+async def test_every_page_and_every_form_asks_for_its_role(house: House, browser: PageClient) -> None:
+    await check_required_roles(browser, [documents])
 
 
 async def test_without_a_folder_the_page_says_that_the_app_is_off(dsn: str) -> None:
     settings = quick_settings(apps=())
-    async with open_lab(dsn, settings) as lab, open_door(lab, dsn, settings) as api:
-        browser = Browser(api)
+    async with open_harness(dsn, settings) as lab, serve_api(lab, dsn, settings) as api:
+        browser = PageClient(api)
         page = await shown(browser)
         assert "is off" in page
         assert "COGRAIL_DOCUMENTS__DATA_DIR=FOLDER cograil up" in page
         assert PLACE not in await shown(browser, "/ui/")
 
 
-async def send(browser: Browser, name: str, content: bytes, token: str, user: str = "") -> Any:
+async def send(browser: PageClient, name: str, content: bytes, token: str, user: str = "") -> Any:
     query = urlencode({"name": name} | ({"user": user} if user else {}))
     headers = {"content-type": "application/octet-stream", "x-form-token": token}
     return await browser._send("POST", f"{PLACE}/upload?{query}", content, headers)
 
 
-async def test_a_file_is_uploaded_to_the_folder(house: House, browser: Browser) -> None:
+async def test_a_file_is_uploaded_to_the_folder(house: House, browser: PageClient) -> None:
     token = await browser.token("/ui/deliveries")
     comic = drawn.tiny(house.root / "elsewhere.cbz").read_bytes()
     answer = await send(browser, "été 1.cbz", comic, token)
@@ -213,7 +215,7 @@ async def test_a_file_is_uploaded_to_the_folder(house: House, browser: Browser) 
     assert rows == [("upload document", "été 1.cbz")]
 
 
-async def test_what_is_not_a_document_is_not_uploaded(house: House, browser: Browser) -> None:
+async def test_what_is_not_a_document_is_not_uploaded(house: House, browser: PageClient) -> None:
     token = await browser.token("/ui/deliveries")
     for name in ("../a.cbz", ".a.cbz", "a/b.cbz", "notes.txt", "a.cbz\n", "x" * 210 + ".cbz"):
         assert (await send(browser, name, b"PK", token)).status == 422, name
@@ -227,7 +229,7 @@ async def test_what_is_not_a_document_is_not_uploaded(house: House, browser: Bro
 
 
 async def test_the_pdf_of_a_document_is_downloaded(
-    house: House, browser: Browser, eventually: Eventually
+    house: House, browser: PageClient, eventually: Eventually
 ) -> None:
     first = house.drop("a.cbz")
     await house.prepare_results(first)
@@ -247,5 +249,5 @@ async def test_the_pdf_of_a_document_is_downloaded(
     assert (await browser.get(f"{PLACE}/{document.key}/pdf")).status == 404
 
 
-async def _is_done(browser: Browser) -> bool:
+async def _is_done(browser: PageClient) -> bool:
     return '<span class="badge completed">DONE</span>' in await shown(browser)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doors import open_door
 from tests.documents.house import House
+from tests.support.api_client import serve_api
 
 from cograil.apps.documents import atomic_files, routes, status_files
 from cograil.apps.documents.layout import folder_of
@@ -103,6 +103,6 @@ async def test_the_documents_of_a_user_are_found_behind_those_of_others(
         house.drop(f"{number}.cbz", number)
     await house.look()
     monkeypatch.setattr(routes, "MAX_LISTED", 1)
-    async with open_door(house.lab, dsn, house.settings) as api:
+    async with serve_api(house.lab, dsn, house.settings) as api:
         listed = await api.get("/apps/documents/jobs?user=ada")
     assert [one["inputName"] for one in json.loads(listed.raw)] == ["hers.cbz"]

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import open_lab, quick_settings
 from tests.conftest import Databases
 from tests.documents.house import House
 from tests.documents.test_crashes import run_victim
+from tests.support.harness import open_harness, quick_settings
 
 from cograil.apps.documents import admission, atomic_files
 
@@ -36,7 +36,7 @@ def judge(root: Path, what: str = "input_rejected_signature") -> dict[str, Any]:
 
 async def drop(dsn: str, root: Path) -> None:
     settings = quick_settings(documents={"data_dir": root}, apps=("documents",))
-    async with open_lab(dsn, settings) as lab:
+    async with open_harness(dsn, settings) as lab:
         (House(lab, settings).folder.arrivals / "a.cbz").write_bytes(b"nothing")
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 import structlog.testing
-from doors import open_door
 from tests.conftest import Eventually
 from tests.documents import drawn
 from tests.documents.house import House
 from tests.documents.test_duplicates import held, waiting
+from tests.support.api_client import serve_api
 
 from cograil.apps.documents import (
     atomic_files,
@@ -112,7 +112,7 @@ async def test_what_others_put_into_hold_keeps_nobody(house: House, dsn: str) ->
     Path(os.fsdecode(bytes(house.folder.held / key) + b"/x\xff.cbz")).touch()
     (house.folder.reports / f"{key}.json").write_text("[]")
     (house.folder.held / key / "status.json").write_text("1")
-    async with open_door(house.lab, dsn, house.settings) as api:
+    async with serve_api(house.lab, dsn, house.settings) as api:
         listed = await api.get("/apps/documents/duplicates")
     (one,) = json.loads(listed.raw)
     assert one["jobKey"] == key
@@ -259,7 +259,7 @@ async def test_the_api_counts_all_that_wait_and_says_where_one_is(
         house.drop(f"{number}.cbz", number)
     await house.look()
     document = (await house.documents())[0]
-    async with open_door(house.lab, dsn, house.settings) as api:
+    async with serve_api(house.lab, dsn, house.settings) as api:
         metrics = await api.get("/apps/documents/metrics")
         job = await api.get(f"/apps/documents/jobs/{document.key}")
     assert json.loads(metrics.raw)["queued"] == 3

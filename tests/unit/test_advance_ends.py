@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from job_rows import T0
-from one_job import Job
+from tests.support.job_rows import T0
+from tests.support.memory_job import Job
 
 ONE = "workflow_id: w\nnodes: {a: {handler: h}}"
 FORK = """

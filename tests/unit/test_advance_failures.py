@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from one_job import Job
+from tests.support.memory_job import Job
 
 
 def test_a_failed_node_in_the_middle_ends_the_job() -> None:

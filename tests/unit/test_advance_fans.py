@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fan_jobs import FAN, fan
-from one_job import Job
+from tests.support.fan_out_jobs import FAN, fan_out_job
+from tests.support.memory_job import Job
 
 from cograil.model.job import Bounds, ExpandMore
 from cograil.strict_json import kind_of
@@ -12,7 +12,7 @@ from cograil.strict_json import kind_of
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_each_element_is_a_child_with_its_item_and_index(count: int) -> None:
-    job = fan(count)
+    job = fan_out_job(count)
     assert list(job.tasks) == [f"split__{index}" for index in range(count)]
     for index in range(count):
         assert job.params(f"split__{index}") == {"it": {"n": index}, "at": index}
@@ -29,14 +29,14 @@ def test_each_element_is_a_child_with_its_item_and_index(count: int) -> None:
 
 
 def test_results_are_in_the_order_of_the_list_whatever_the_order_of_the_ends() -> None:
-    job = fan(3)
+    job = fan_out_job(3)
     job.advance(job.completed("split__2", {"n": 2}), job.completed("split__0", {"n": 0}))
     job.complete("split__1", {"n": 1})
     assert job.output("gather")["results"] == [{"n": 0}, {"n": 1}, {"n": 2}]
 
 
 def test_all_children_may_end_in_one_pass() -> None:
-    job = fan(3)
+    job = fan_out_job(3)
     job.advance(*[job.completed(name, {"n": name}) for name in list(job.tasks)])
     assert job.output("gather")["count"] == 3
 
@@ -52,7 +52,7 @@ def test_all_children_may_end_in_one_pass() -> None:
     ],
 )
 def test_a_fan_in_puts_the_outputs_together(mode: str, expected: object) -> None:
-    job = fan(2, mode)
+    job = fan_out_job(2, mode)
     job.complete("split__0", {"n": 1, "l": [1]})
     job.complete("split__1", {"n": 2.5, "l": [], "b": True})
     assert job.output("gather") == expected
@@ -60,12 +60,12 @@ def test_a_fan_in_puts_the_outputs_together(mode: str, expected: object) -> None
 
 @pytest.mark.parametrize("mode", ["first", "last"])
 def test_the_first_and_last_of_nothing_is_null(mode: str) -> None:
-    assert fan(0, mode).output("gather") == {"result": None, "count": 0}
+    assert fan_out_job(0, mode).output("gather") == {"result": None, "count": 0}
 
 
 @pytest.mark.parametrize("number", [2**62, 1.7e308])
 def test_a_sum_that_no_json_can_hold_fails_the_fan_in(number: float) -> None:
-    job = fan(2, "sum")
+    job = fan_out_job(2, "sum")
     job.complete("split__0", {"n": number})
     job.complete("split__1", {"n": number})
     assert job["gather"] == "failed"
@@ -73,7 +73,7 @@ def test_a_sum_that_no_json_can_hold_fails_the_fan_in(number: float) -> None:
 
 
 def test_ten_thousand_children_are_made_a_chunk_at_a_time() -> None:
-    job = fan(10_000)
+    job = fan_out_job(10_000)
     assert len(job.tasks) == 1000
     early = [job.completed(f"split__{index}", {"n": index}) for index in range(1000)]
     job.advance(*early)
@@ -106,7 +106,7 @@ def test_children_with_large_params_are_made_a_few_at_a_time() -> None:
 
 
 def test_too_many_elements_fail_the_fan_out() -> None:
-    job = fan(10_001)
+    job = fan_out_job(10_001)
     assert job.error["code"] == "fanout_too_large"
 
 
@@ -119,7 +119,7 @@ def test_a_source_that_is_no_list_fails_the_fan_out(value: object) -> None:
 
 
 def test_siblings_of_a_failed_child_finish_and_the_fan_in_names_it() -> None:
-    job = fan(3)
+    job = fan_out_job(3)
     job.fail("split__1", "bad")
     assert job["gather"] == "pending"
     job.complete("split__0")
@@ -134,7 +134,7 @@ def test_siblings_of_a_failed_child_finish_and_the_fan_in_names_it() -> None:
 
 
 def test_a_job_fails_with_the_error_of_its_first_failed_child() -> None:
-    job = fan(3)
+    job = fan_out_job(3)
     job.fail("split__1", "bad")
     job.fail("split__0", "worse")
     job.complete("split__2")
@@ -145,7 +145,7 @@ def test_a_job_fails_with_the_error_of_its_first_failed_child() -> None:
 
 
 def test_only_the_first_five_failed_children_are_named() -> None:
-    job = fan(7)
+    job = fan_out_job(7)
     job.advance(*[job.failed(name) for name in list(job.tasks)])
     assert job.row("gather").error["children"] == [f"split__{index}" for index in range(5)]
     assert job.row("gather").error["message"].startswith("7 of 7 children failed: split__0, ")

@@ -10,12 +10,12 @@ import os
 from collections import Counter
 from random import Random
 
-from engine_model import Model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from job_rows import T0
-from one_job import Job
-from random_jobs import Case, Driver, cases
+from tests.support.engine_model import Model
+from tests.support.job_rows import T0
+from tests.support.memory_job import Job
+from tests.support.random_workflows import Case, Driver, cases
 
 from cograil import engine
 from cograil.definitions import load_workflow

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attempts import Attempt, failed, output
+from tests.support.handler_attempts import Attempt, failed, output
 
 from cograil.model.outcome import Failed, Released
 from cograil.runners import builtin_handlers

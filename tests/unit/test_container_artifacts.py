@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tars import entry, tar_gz
+from tests.support.tar_entries import entry, tar_gz
 
 from cograil.apps.containers.runtime import container_artifacts
 from cograil.apps.containers.runtime.artifact_transfer import ArtifactTransfer

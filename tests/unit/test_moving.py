@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_sites import HERE, Open
-from tars import entry, tar_gz
+from tests.support.http_site import HERE, Open
+from tests.support.tar_entries import entry, tar_gz
 
 from cograil.apps.containers.runtime import artifact_transfer
 from cograil.apps.containers.runtime.artifact_transfer import ArtifactTransfer, TransferFailed, TransferLimits

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attempts import failed, output
-from http_sites import HERE, Names, Open, Sender, Site
+from tests.support.handler_attempts import failed, output
+from tests.support.http_site import HERE, Names, Open, Sender, Site
 
 from cograil.egress import Destination, ForbiddenDestination, KeptConnections, PublicOnly, http_sender
 from cograil.errors import InvalidSettings

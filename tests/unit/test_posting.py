@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 import pytest
-from http_sites import Names, Open, Site
 from test_outbound import certificate
+from tests.support.http_site import Names, Open, Site
 
 from cograil.delivery.circuit_breaker import FAILURES, MAX_KNOWN, OPEN_SECONDS, Breakers
 from cograil.delivery.http_delivery import BACKOFF, Answer, judge, post

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).with_name("rebinding.py")
+SCRIPT = Path(__file__).with_name("dns_rebind_script.py")
 INSIDE = 'mount --bind "$1" /etc/resolv.conf && mount --bind "$2" /etc/nsswitch.conf && shift 2 && exec "$@"'
 ALONE = ("unshare", "--user", "--map-root-user", "--mount", "--net")
 

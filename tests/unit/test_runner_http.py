@@ -7,8 +7,8 @@ import socket
 from typing import Any
 
 import pytest
-from attempts import eventually, failed, output
-from http_sites import HERE, Names, Sender, Site
+from tests.support.handler_attempts import eventually, failed, output
+from tests.support.http_site import HERE, Names, Sender, Site
 
 from cograil.egress import PublicOnly
 from cograil.egress import ssrf_guard as outbound_guard

@@ -11,7 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from attempts import BRIEF, PATIENT, Attempt, Broken, eventually, everything_ended, failed, output
+from tests.support.handler_attempts import (
+    BRIEF,
+    PATIENT,
+    Attempt,
+    Broken,
+    eventually,
+    everything_ended,
+    failed,
+    output,
+)
 
 from cograil.model.outcome import Failed, Outcome, Released, WorkItem
 from cograil.runners import python_runner

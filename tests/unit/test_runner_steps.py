@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from attempts import Attempt, eventually, failed, output
+from tests.support.handler_attempts import Attempt, eventually, failed, output
 
 from cograil.model.outcome import Released
 from cograil.runners.context import Cancelled, Context

@@ -7,16 +7,13 @@ fails is run again alone by `Simulation(seed).run()`.
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
 import pytest
-import simulated_clients
-from simulated_rows import Violation
-from simulation import Simulation, run_all
+from tests.support.simulation import clients
+from tests.support.simulation.rows import Violation
+from tests.support.simulation.simulator import Simulation, print_rate, run_all
 
 from cograil.engine import approvals, attempts, timers
 from cograil.engine.working_copy import WorkingCopy
@@ -25,14 +22,6 @@ from cograil.model.workflow import Node
 
 SEEDS = 5000
 CAUGHT_WITHIN = 3000
-
-
-@contextmanager
-def measured(count: int) -> Iterator[None]:
-    """Print the rate, by the time that this process really had."""
-    began = time.process_time()
-    yield
-    print(f"{count} seeds, {count / (time.process_time() - began):.0f} a second")
 
 
 def first_violation(
@@ -50,7 +39,7 @@ def first_violation(
 
 @pytest.mark.parametrize("half", [0, 1])
 def test_jobs_end_and_nothing_runs_or_is_recorded_twice(half: int) -> None:
-    with measured(SEEDS // 2):
+    with print_rate(SEEDS // 2):
         run_all(range(half, SEEDS, 2))
 
 
@@ -172,7 +161,7 @@ def test_it_notices_an_approval_that_is_decided_twice(monkeypatch: pytest.Monkey
     plain = WorkingCopy.complete
     monkeypatch.setattr(WorkingCopy, "complete", complete)
     monkeypatch.setattr(approvals, "is_open", is_open)
-    monkeypatch.setattr(simulated_clients, "is_open", is_open)
+    monkeypatch.setattr(clients, "is_open", is_open)
     assert "an approval is decided once" in first_violation()
 
 
@@ -181,7 +170,7 @@ def test_it_notices_news_of_old_attempts_that_count(monkeypatch: pytest.MonkeyPa
         state = job.find(news.node_id)
         if state is None or state.status not in attempts.ACTIVE:
             return None
-        return job.edit(news.node_id)
+        return job.row(news.node_id)
 
     monkeypatch.setattr(attempts, "_current", current)
     assert "seed" in first_violation(echoes=True)

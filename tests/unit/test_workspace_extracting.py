@@ -12,10 +12,10 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hostile_archives import HOSTILE, SKIPPED, link
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tars import BLOCK, entry, header, pax, tar_gz
+from tests.support.hostile_archives import HOSTILE, SKIPPED, link
+from tests.support.tar_entries import BLOCK, entry, header, pax, tar_gz
 
 from cograil.workspace import Bounds, Extracted, Workspace, WorkspaceError, extract
 from cograil.workspace.tar_extract import MAX_SKIPPED

@@ -12,8 +12,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hostile_archives import hard, link
-from tars import BLOCK, entry, pax
+from tests.support.hostile_archives import hard, link
+from tests.support.tar_entries import BLOCK, entry, pax
 
 from cograil.workspace import Bounds, Workspace, WorkspaceError, extract
 from cograil.workspace.confined_tree import remove_tree

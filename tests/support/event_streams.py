@@ -14,7 +14,7 @@ from typing import Any
 
 
 @dataclass
-class Told:
+class StreamEvent:
     """One event of a stream; `name` is empty for a mere sign of life."""
 
     name: str
@@ -23,7 +23,7 @@ class Told:
 
 
 @dataclass
-class Stream:
+class EventStream:
     """An answer that goes on."""
 
     reader: asyncio.StreamReader
@@ -33,7 +33,7 @@ class Stream:
     last_id: str = ""
     _lines: list[str] = field(default_factory=list)
 
-    async def next(self) -> Told | None:
+    async def next(self) -> StreamEvent | None:
         """The next thing that is said; None when the stream has ended."""
         fields: dict[str, str] = {}
         while True:
@@ -46,7 +46,7 @@ class Stream:
             elif "id" in fields:
                 self.last_id = fields["id"]
                 data = json.loads(fields["data"]) if "data" in fields else None
-                return Told(fields.get("event", ""), fields["id"], data)
+                return StreamEvent(fields.get("event", ""), fields["id"], data)
 
     async def take(self, count: int, seconds: float = 20.0) -> list[Any]:
         """The data of the next `count` events."""
@@ -59,7 +59,7 @@ class Stream:
                     events.append(event.data)
         return events
 
-    async def rest(self, seconds: float = 20.0) -> list[Told]:
+    async def rest(self, seconds: float = 20.0) -> list[StreamEvent]:
         """All events until it ends."""
         events = []
         async with asyncio.timeout(seconds):
@@ -88,20 +88,22 @@ class Stream:
 
 
 @contextlib.asynccontextmanager
-async def listening(port: int, path: str, key: str = "", **headers: str) -> AsyncIterator[Stream]:
+async def open_event_stream(
+    port: int, path: str, key: str = "", **headers: str
+) -> AsyncIterator[EventStream]:
     """A stream of events; `last_event_id` and the like are headers."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        await ask(writer, "GET", path, key, {"accept": "text/event-stream"} | headers)
-        status, response_headers = await answer_head(reader)
-        yield Stream(reader, writer, status, response_headers)
+        await write_request_head(writer, "GET", path, key, {"accept": "text/event-stream"} | headers)
+        status, response_headers = await read_response_head(reader)
+        yield EventStream(reader, writer, status, response_headers)
     finally:
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
 
 
-async def ask(
+async def write_request_head(
     writer: asyncio.StreamWriter,
     method: str,
     path: str,
@@ -116,7 +118,7 @@ async def ask(
     await writer.drain()
 
 
-async def answer_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+async def read_response_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
     """Status and headers."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.strip().split("\r\n")
@@ -125,7 +127,7 @@ async def answer_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]
 
 
 @dataclass
-class Socket:
+class WebSocketClient:
     """The other end of a WebSocket."""
 
     reader: asyncio.StreamReader
@@ -163,7 +165,9 @@ class Socket:
 
 
 @contextlib.asynccontextmanager
-async def socket_to(port: int, path: str, key: str = "", **headers: str) -> AsyncIterator[Socket]:
+async def open_websocket(
+    port: int, path: str, key: str = "", **headers: str
+) -> AsyncIterator[WebSocketClient]:
     """A WebSocket, or what was answered instead of one."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     upgrade = {
@@ -173,9 +177,9 @@ async def socket_to(port: int, path: str, key: str = "", **headers: str) -> Asyn
         "sec-websocket-key": base64.b64encode(os.urandom(16)).decode(),
     }
     try:
-        await ask(writer, "GET", path, key, upgrade | headers)
-        status, response_headers = await answer_head(reader)
-        yield Socket(reader, writer, status, response_headers)
+        await write_request_head(writer, "GET", path, key, upgrade | headers)
+        status, response_headers = await read_response_head(reader)
+        yield WebSocketClient(reader, writer, status, response_headers)
     finally:
         writer.close()
         with contextlib.suppress(ConnectionError):

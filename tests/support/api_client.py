@@ -1,4 +1,4 @@
-"""The API of a lab on a real port, and callers with keys."""
+"""The API of a harness on a real port, and callers with keys."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import documented
-from lab import Lab
+from tests.support import openapi_check
+from tests.support.harness import Harness
 
 from cograil.http.server.application import application
 from cograil.http.server.dispatcher import ApiContext
@@ -26,7 +26,7 @@ JSON = {"content-type": "application/json"}
 
 
 @dataclass
-class Answer:
+class ApiResponse:
     """What came back."""
 
     status: int
@@ -48,14 +48,14 @@ class Answer:
 
 
 @dataclass
-class Api:
+class ApiClient:
     """A served API. `key` is sent with every request, if there is one."""
 
-    lab: Lab
+    harness: Harness
     context: ApiContext
     port: int
     key: str = ""
-    said_wrong: Callable[[str, str, int, str, bytes], list[str]] = documented.said_wrong
+    find_mismatches: Callable[[str, str, int, str, bytes], list[str]] = openapi_check.find_mismatches
 
     async def call(
         self,
@@ -64,7 +64,7 @@ class Api:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
         key: str | None = None,
-    ) -> Answer:
+    ) -> ApiResponse:
         """One request on a connection of its own; the answer is as the OpenAPI document says."""
         sent = {"host": "localhost", "connection": "close"} | dict(headers or {})
         token = self.key if key is None else key
@@ -77,10 +77,10 @@ class Api:
         head = f"{method} {path} HTTP/1.1\r\n" + "".join(f"{name}: {text}\r\n" for name, text in sent.items())
         answer = await self.raw(head.encode() + b"\r\n" + content)
         kind = answer.headers.get("content-type", "")
-        assert self.said_wrong(method, path, answer.status, kind, answer.raw) == []
+        assert self.find_mismatches(method, path, answer.status, kind, answer.raw) == []
         return answer
 
-    async def raw(self, request: bytes) -> Answer:
+    async def raw(self, request: bytes) -> ApiResponse:
         """These very bytes, for HTTP clients repair what is wrong."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
@@ -93,10 +93,10 @@ class Api:
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
-    async def get(self, path: str, **facts: Any) -> Answer:
+    async def get(self, path: str, **facts: Any) -> ApiResponse:
         return await self.call("GET", path, **facts)
 
-    async def post(self, path: str, body: Any = None, **facts: Any) -> Answer:
+    async def post(self, path: str, body: Any = None, **facts: Any) -> ApiResponse:
         return await self.call("POST", path, body, **facts)
 
     async def submit(self, workflow_id: str, **facts: Any) -> str:
@@ -107,7 +107,7 @@ class Api:
 
     async def make_key(self, role: str, tenant: str = "default", **facts: Any) -> str:
         """A key, as `cograil keys create` makes it."""
-        async with self.lab.db.transaction("keys") as tx:
+        async with self.harness.db.transaction("keys") as tx:
             made = (await create_key(tx, role=role, tenant=tenant, **facts)).key
         self.context.keys._has_keys = None
         return made
@@ -131,22 +131,22 @@ def _length(head: bytes) -> int:
     return 10**9
 
 
-def _answer(raw: bytes) -> Answer:
+def _answer(raw: bytes) -> ApiResponse:
     head, _, body = raw.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = {
         name.strip().lower(): text.strip() for name, _, text in (line.partition(":") for line in lines)
     }
-    return Answer(int(first.split(" ")[1]), headers, body)
+    return ApiResponse(int(first.split(" ")[1]), headers, body)
 
 
 @contextlib.asynccontextmanager
-async def open_door(lab: Lab, dsn: str, settings: Settings | None = None) -> AsyncIterator[Api]:
-    """The API on this lab's database, in the role of the server."""
-    settings = settings or lab.settings
+async def serve_api(harness: Harness, dsn: str, settings: Settings | None = None) -> AsyncIterator[ApiClient]:
+    """The API on this harness's database, in the role of the server."""
+    settings = settings or harness.settings
     listening = bind(settings.host, 0)
     async with open_api(dsn, settings) as instance:
         health = Health(instance.db, {})
         app = application(instance, probe_routes(health.checks, health.samples), apps=all_doors(instance))
         async with serving(app, listening):
-            yield Api(lab, instance, listening.getsockname()[1])
+            yield ApiClient(harness, instance, listening.getsockname()[1])

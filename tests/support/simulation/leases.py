@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from simulated_processes import AnswerLost, Process, Steps
-from simulated_rows import ensure
+from tests.support.simulation.processes import AnswerLost, Process, Steps
+from tests.support.simulation.rows import ensure
 
 from cograil.model.states import JOB_TERMINAL
 
 if TYPE_CHECKING:
-    from simulated_database import Database
-    from simulation import Simulation
+    from tests.support.simulation.database import Database
+    from tests.support.simulation.simulator import Simulation
 
 SECONDS = 4.0
 ACTS = 5

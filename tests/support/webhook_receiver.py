@@ -13,34 +13,34 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab import Lab, quick_settings
+from tests.support.harness import Harness, quick_settings
 
 from cograil.delivery.relay import Relay
 from cograil.egress import OutboundGuard
 from cograil.settings import Settings
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
-HERE = {"allow_networks": ("127.0.0.0/8",)}
-QUICK = {"pace": 0.01, "timeout_seconds": 2.0}
+ALLOW_LOOPBACK = {"allow_networks": ("127.0.0.0/8",)}
+FAST_RELAY = {"pace": 0.01, "timeout_seconds": 2.0}
 
 
 def relay_settings(**relay: Any) -> Settings:
     """Pauses of a hundredth, and this machine may be called."""
-    return quick_settings(outbound=HERE, relay=QUICK | relay)
+    return quick_settings(outbound=ALLOW_LOOPBACK, relay=FAST_RELAY | relay)
 
 
-def answer(status: int, body: bytes = b"", **headers: str) -> bytes:
+def http_response(status: int, body: bytes = b"", **headers: str) -> bytes:
     """A whole answer."""
     lines = [f"HTTP/1.1 {status} Said", f"Content-Length: {len(body)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-OK = answer(200)
+OK = http_response(200)
 
 
 @dataclass(frozen=True)
-class Request:
+class ReceivedRequest:
     """What a receiver was sent."""
 
     path: str
@@ -70,15 +70,15 @@ class Request:
         return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 
 
-Script = Callable[[Request], bytes]
+Script = Callable[[ReceivedRequest], bytes]
 
 
 @dataclass
-class Receiver:
+class WebhookReceiver:
     """A server; `script` says what a request is answered with. After half an answer it hangs up."""
 
     script: Script = field(default=lambda _: OK)
-    requests: list[Request] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
     connections: int = 0
     open_now: int = 0
     most_open: int = 0
@@ -123,7 +123,7 @@ class Receiver:
         first, *lines = head.split("\r\n")[:-2]
         headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
         body = await reader.readexactly(int(headers["content-length"]))
-        request = Request(first.split(" ")[1], headers, body, time.monotonic())
+        request = ReceivedRequest(first.split(" ")[1], headers, body, time.monotonic())
         self.requests.append(request)
         self.in_hand += 1
         self.most_in_hand = max(self.most_in_hand, self.in_hand)
@@ -144,9 +144,9 @@ class Receiver:
 
 
 @contextlib.asynccontextmanager
-async def receiving(script: Script = lambda _: OK, port: int = 0) -> AsyncIterator[Receiver]:
+async def open_receiver(script: Script = lambda _: OK, port: int = 0) -> AsyncIterator[WebhookReceiver]:
     """A receiver for a while."""
-    receiver = Receiver(script)
+    receiver = WebhookReceiver(script)
     writers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -171,10 +171,12 @@ async def receiving(script: Script = lambda _: OK, port: int = 0) -> AsyncIterat
 
 
 @contextlib.asynccontextmanager
-async def relaying(lab: Lab, guard: OutboundGuard | None = None, **more: Any) -> AsyncIterator[Relay]:
+async def run_relay(
+    harness: Harness, guard: OutboundGuard | None = None, **more: Any
+) -> AsyncIterator[Relay]:
     """A relay in this loop."""
-    settings = relay_settings(**more) if more else lab.settings
-    relay = Relay(lab.db, settings, "relay", guard)
+    settings = relay_settings(**more) if more else harness.settings
+    relay = Relay(harness.db, settings, "relay", guard)
     task = asyncio.create_task(relay.run())
     try:
         while not relay.is_ready and not task.done():  # noqa: ASYNC110  it has no event for this
@@ -185,7 +187,7 @@ async def relaying(lab: Lab, guard: OutboundGuard | None = None, **more: Any) ->
         await task
 
 
-def script_of(*answers: bytes) -> Script:
+def respond_in_turn(*answers: bytes) -> Script:
     """These answers one after another, then the last again and again."""
     left = list(answers)
     return lambda _: left.pop(0) if len(left) > 1 else left[0]

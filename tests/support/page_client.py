@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from urllib.parse import urlencode
 
-from doors import Answer, Api
+from tests.support.api_client import ApiClient, ApiResponse
 
 from cograil.http.server.routing import Router
 from cograil.model.roles import LADDER, Caller
@@ -15,30 +15,30 @@ from cograil.model.roles import LADDER, Caller
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
-class Browser:
+class PageClient:
     """Keeps cookies, follows nothing."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: ApiClient) -> None:
         self.api = api
         self.cookies: dict[str, str] = {}
 
-    async def get(self, path: str, **headers: str) -> Answer:
+    async def get(self, path: str, **headers: str) -> ApiResponse:
         return await self._send("GET", path, b"", headers)
 
-    async def post(self, path: str, fields: dict[str, str], **headers: str) -> Answer:
+    async def post(self, path: str, fields: dict[str, str], **headers: str) -> ApiResponse:
         kind = {"content-type": "application/x-www-form-urlencoded"}
         return await self._send("POST", path, urlencode(fields).encode(), kind | headers)
 
     async def token(self, path: str) -> str:
         """The token of the forms of this page."""
-        return token_of(await self.get(path))
+        return form_token(await self.get(path))
 
-    async def login(self, key: str, place: str = "/ui/") -> Answer:
+    async def login(self, key: str, place: str = "/ui/") -> ApiResponse:
         return await self.post(
             "/ui/login", {"token": await self.token("/ui/login"), "key": key, "next": place}
         )
 
-    async def _send(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+    async def _send(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> ApiResponse:
         sent = {"host": f"localhost:{self.api.port}", "connection": "close", **HTML}
         sent |= {"content-length": str(len(body))} | {
             name.replace("_", "-"): text for name, text in headers.items()
@@ -53,13 +53,13 @@ class Browser:
         return answer
 
 
-def token_of(page: Answer) -> str:
+def form_token(page: ApiResponse) -> str:
     match = re.search(rb'name="token" value="([0-9a-f]+)"', page.raw)
     assert match is not None, page.raw[:500]
     return match[1].decode()
 
 
-async def roles_are_asked_for(browser: Browser, tables: Sequence[Router]) -> None:
+async def check_required_roles(browser: PageClient, tables: Sequence[Router]) -> None:
     """Every page and every form of these is refused to every role below its own, and to no other."""
     for role in LADDER:
         browser.cookies.clear()

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 
-class Wire:
+class DatabaseProxy:
     """What is said on it comes through, until it does not."""
 
     def __init__(self, dsn: str, folder: Path) -> None:
@@ -84,12 +84,12 @@ class Wire:
 
 
 @contextlib.asynccontextmanager
-async def wire_to(dsn: str) -> AsyncIterator[Wire]:
+async def open_database_proxy(dsn: str) -> AsyncIterator[DatabaseProxy]:
     """A way to this database that is whole."""
     with TemporaryDirectory(prefix="wire") as folder:
-        wire = Wire(dsn, Path(folder))
-        await wire.mend()
+        proxy = DatabaseProxy(dsn, Path(folder))
+        await proxy.mend()
         try:
-            yield wire
+            yield proxy
         finally:
-            await wire.cut()
+            await proxy.cut()

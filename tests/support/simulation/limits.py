@@ -10,14 +10,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import orjson
-from simulated_rows import Admission, Blocked, Bucket, HeldKey, Letting, Task, ensure
+from tests.support.simulation.rows import Admission, Blocked, Bucket, HeldKey, Letting, Task, ensure
 
 from cograil.engine.limit_keys import limit_name
 from cograil.model.job import Resumed, TaskLimit
 from cograil.model.states import JOB_TERMINAL
 
 if TYPE_CHECKING:
-    from simulated_database import Database
+    from tests.support.simulation.database import Database
 
 A_HAIR = 1e-6  # what adding up times loses
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from doors import Api
+from tests.support.api_client import ApiClient
 
 TWO = """
 workflow_id: two
@@ -15,14 +15,14 @@ nodes:
 CLAIM, RESULT = "/api/v1/tasks/claim", "/api/v1/callbacks/task-result"
 
 
-async def claim(api: Api, worker: str = "w1", **facts: Any) -> list[dict[str, Any]]:
+async def claim_tasks(api: ApiClient, worker: str = "w1", **facts: Any) -> list[dict[str, Any]]:
     answer = await api.post(CLAIM, {"worker_id": worker, "max": 10} | facts)
     assert answer.status == 200, answer.raw
     tasks: list[dict[str, Any]] = answer.body["tasks"]
     return tasks
 
 
-def result(task: dict[str, Any], **facts: Any) -> dict[str, Any]:
+def result_body(task: dict[str, Any], **facts: Any) -> dict[str, Any]:
     fields = {
         "task_id": task["task_id"],
         "fence": task["fence"],

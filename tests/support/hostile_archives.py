@@ -10,7 +10,7 @@ import gzip
 import lzma
 import os
 
-from tars import BLOCK, entry, header, pax, pax_record, tar_gz
+from tests.support.tar_entries import BLOCK, entry, header, pax, pax_record, tar_gz
 
 
 def link(name: bytes, to: bytes) -> bytes:

@@ -21,7 +21,7 @@ EVERYWHERE = (404, 405, 414, 417, 421, 431, 500, 508)
 METHODS = ("get", "post", "patch", "delete")
 
 
-class Documented:
+class OpenApiChecker:
     """One document."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
@@ -95,24 +95,24 @@ def _close(schema: Any) -> None:
 
 
 @cache
-def of_api() -> Documented:
+def api_checker() -> OpenApiChecker:
     """That of the API."""
-    return Documented(document(endpoint for router in ROUTERS for endpoint in router.endpoints))
+    return OpenApiChecker(document(endpoint for router in ROUTERS for endpoint in router.endpoints))
 
 
 @cache
-def of_apps() -> dict[str, Documented]:
+def app_checkers() -> dict[str, OpenApiChecker]:
     """Those of the apps, by their names."""
-    return {app.name: Documented(app.api().document()) for app in installed_apps() if app.api}
+    return {app.name: OpenApiChecker(app.api().document()) for app in installed_apps() if app.api}
 
 
-def said_wrong(method: str, path: str, status: int, media_type: str, body: bytes) -> list[str]:
+def find_mismatches(method: str, path: str, status: int, media_type: str, body: bytes) -> list[str]:
     """How this answer differs from the document that describes this path."""
-    documents = (of_api(), *of_apps().values())
+    documents = (api_checker(), *app_checkers().values())
     return [flaw for document in documents for flaw in document.wrong(method, path, status, media_type, body)]
 
 
 @cache
-def of_gateway() -> Documented:
+def gateway_checker() -> OpenApiChecker:
     """That of the gateway."""
-    return Documented(gateway_document())
+    return OpenApiChecker(gateway_document())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulated_rows import Item, Task, ensure
+from tests.support.simulation.rows import Item, Task, ensure
 
 from cograil.model.job import Late, Reported
 from cograil.model.outcome import Completed, Failed
 
 if TYPE_CHECKING:
-    from simulated_database import Database
+    from tests.support.simulation.database import Database
 
 
 class Reports:

@@ -6,7 +6,7 @@ after it was done. Notices may be lost. One seed, one run:
 
     Simulation(seed).run()      raises Violation when an invariant does not hold
 
-    python tests/unit/simulation.py --seeds 10000     how many seeds a second, on all processors
+    python -m tests.support.simulation.simulator --seeds 10000     how many seeds a second, on all processors
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ import argparse
 import gc
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from heapq import heappop, heappush
 from math import log
 from random import Random
 from typing import Any, TypeVar
 
-from job_rows import T0
-from simulated_clients import Client
-from simulated_database import Database
-from simulated_leases import Holder
-from simulated_processes import FOR_EVER, AnswerLost, Orchestrator, Process, Strand, Worker
-from simulated_rows import Violation
-from simulated_workflows import LIMITED, MIX
+from tests.support.job_rows import T0
+from tests.support.simulation.clients import Client
+from tests.support.simulation.database import Database
+from tests.support.simulation.leases import Holder
+from tests.support.simulation.processes import FOR_EVER, AnswerLost, Orchestrator, Process, Strand, Worker
+from tests.support.simulation.rows import Violation
+from tests.support.simulation.workflows import LIMITED, MIX
 
 from cograil.model.job import Input, Reported
 
@@ -259,6 +260,14 @@ def run_all(seeds: Iterable[int], *, echoes: bool = False) -> None:
     gc.set_threshold(100_000, 20, 50)  # as our processes do: most of what they make is soon forgotten
     for seed in seeds:
         Simulation(seed, echoes=echoes).run()
+
+
+@contextmanager
+def print_rate(count: int) -> Iterator[None]:
+    """Print the rate, by the time that this process really had."""
+    began = time.process_time()
+    yield
+    print(f"{count} seeds, {count / (time.process_time() - began):.0f} a second")
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from one_job import Job
+from tests.support.memory_job import Job
 
 FAN = """
 workflow_id: w
@@ -18,6 +18,6 @@ nodes:
 """
 
 
-def fan(count: int, mode: str = "collect", **settings: Any) -> Job:
+def fan_out_job(count: int, mode: str = "collect", **settings: Any) -> Job:
     inputs = {"list": [{"n": number} for number in range(count)]}
     return Job(FAN.replace("MODE", mode), inputs, **settings)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulated_processes import Advancing, AnswerLost, Steps
-from simulated_rows import Aborted, Transaction
+from tests.support.simulation.processes import Advancing, AnswerLost, Steps
+from tests.support.simulation.rows import Aborted, Transaction
 
 from cograil.engine.approvals import is_open
 from cograil.model.job import CancelRequested, RetryRequested, Signalled
 from cograil.model.states import JOB_TERMINAL
 
 if TYPE_CHECKING:
-    from simulation import Simulation
+    from tests.support.simulation.simulator import Simulation
 
 
 class Client(Advancing):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from job_rows import USUAL, Rows
-from simulated_rows import ensure
-from simulated_workflows import CHILDREN
+from tests.support.job_rows import USUAL, Rows
+from tests.support.simulation.rows import ensure
+from tests.support.simulation.workflows import CHILDREN
 
 from cograil.model.job import (
     CancelRequested,
@@ -21,7 +21,7 @@ from cograil.model.job import (
 from cograil.model.states import JOB_TERMINAL
 
 if TYPE_CHECKING:
-    from simulated_database import Database
+    from tests.support.simulation.database import Database
 
 A_MOMENT = timedelta(microseconds=1)
 

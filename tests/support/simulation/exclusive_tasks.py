@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from simulated_rows import Diary, Task, ensure
+from tests.support.simulation.rows import Diary, Task, ensure
 
 
 def claimable(tasks: Collection[Task], worker: int, is_empty: bool, mutants: Collection[str]) -> list[Task]:

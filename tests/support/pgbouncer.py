@@ -26,7 +26,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "pgbouncer.ini"
 
 
 @dataclass(frozen=True, slots=True)
-class Pooler:
+class PgBouncer:
     """A running PgBouncer; `url` leads through it to the database it was started for."""
 
     url: str
@@ -34,7 +34,7 @@ class Pooler:
 
 
 @contextlib.contextmanager
-def pooler(direct_url: str, *, size: int = 2, more: str = "") -> Iterator[Pooler]:
+def open_pgbouncer(direct_url: str, *, size: int = 2, more: str = "") -> Iterator[PgBouncer]:
     """PgBouncer in transaction mode with `size` sessions; `more` goes to its configuration."""
     with psycopg.connect(direct_url, autocommit=True) as admin:
         if not admin.execute("select 1 from pg_roles where rolname = %s", [USER]).fetchone():
@@ -51,7 +51,7 @@ def pooler(direct_url: str, *, size: int = 2, more: str = "") -> Iterator[Pooler
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log_file, stderr=log_file)
         try:
             _wait_until_it_answers(process, url, directory / "said")
-            yield Pooler(url, direct_url)
+            yield PgBouncer(url, direct_url)
         finally:
             process.terminate()
             process.wait()

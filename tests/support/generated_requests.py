@@ -10,11 +10,11 @@ from typing import Any
 
 import requests
 import schemathesis
-from documented import Documented
-from doors import Api
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
+from tests.support.api_client import ApiClient
+from tests.support.openapi_check import OpenApiChecker
 
 from cograil.gateway.gateway_readiness import Place, application, opened
 from cograil.http.server.port import bind, serving
@@ -24,10 +24,10 @@ MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 PATIENCE_SECONDS = 30
 
 
-class Trial:
+class RequestFuzzer:
     """Requests for all operations of a document, and what was wrong with the answers."""
 
-    def __init__(self, described: Documented, port: int, key: str, known: Mapping[str, str]) -> None:
+    def __init__(self, described: OpenApiChecker, port: int, key: str, known: Mapping[str, str]) -> None:
         self._described = described
         self._base = f"http://127.0.0.1:{port}"
         self._headers = {"authorization": f"Bearer {key}"}
@@ -103,10 +103,10 @@ def _examples(operation: Any, mode: GenerationMode, examples: int, is_random: bo
 
 
 @contextlib.asynccontextmanager
-async def open_gateway(api: Api, dsn: str) -> AsyncIterator[int]:
+async def open_gateway(api: ApiClient, dsn: str) -> AsyncIterator[int]:
     """The port of a gateway before this API; the API is its worker too, so that all it passes on arrives."""
     url = f"http://127.0.0.1:{api.port}"
-    settings_ = api.lab.settings.model_copy(update={"gateway": GatewaySettings(worker_url=url)})
+    settings_ = api.harness.settings.model_copy(update={"gateway": GatewaySettings(worker_url=url)})
 
     async def find() -> Place:
         return Place(dsn, url)

@@ -49,7 +49,7 @@ def quick_settings(**overrides: Any) -> Settings:
 
 
 @dataclass
-class Hand:
+class ManualWorker:
     """A worker whose every move the test makes; it heartbeats only when told to."""
 
     db: Database
@@ -122,7 +122,7 @@ class Hand:
 
 
 @dataclass
-class Lab:
+class Harness:
     """The database of a test and what runs on it."""
 
     db: Database
@@ -236,20 +236,22 @@ class Lab:
                 self.ticker = await tasks.register_process(tx, "orchestrator", "ticker", 3600)
             return await tasks.tick_orchestrator(tx, self.ticker, 3600, grace_seconds, excluded)
 
-    async def hand(self, name: str = "hand", *, lease_seconds: float = 60.0, **more: Any) -> Hand:
+    async def manual_worker(
+        self, name: str = "hand", *, lease_seconds: float = 60.0, **more: Any
+    ) -> ManualWorker:
         """A worker driven by the test."""
         handlers = self.registry.names()
         async with self.db.single("test") as tx:
             worker_id = await tasks.register_process(
                 tx, "worker", name, lease_seconds, handlers=handlers, **more
             )
-        return Hand(self.db, worker_id, name)
+        return ManualWorker(self.db, worker_id, name)
 
-    async def bury(self, hand: Hand) -> None:
+    async def expire_worker(self, manual_worker: ManualWorker) -> None:
         """Let the lease of this worker end now, and rescue what it held."""
         await self.rows(
             "update cograil.processes set lease_until = now() - interval '1 s' where id = %(id)s",
-            id=hand.worker_id,
+            id=manual_worker.worker_id,
         )
         await self.tick()
 
@@ -294,10 +296,10 @@ async def _running(process: Any) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def open_lab(dsn: str, settings: Settings | None = None) -> AsyncIterator[Lab]:
-    """A lab on this database."""
+async def open_harness(dsn: str, settings: Settings | None = None) -> AsyncIterator[Harness]:
+    """A harness on this database."""
     settings = settings or quick_settings()
     registry = Registry()
     registry._specs.update(default_registry._specs)
     async with Database(dsn, settings.database) as db:
-        yield Lab(db, settings, registry)
+        yield Harness(db, settings, registry)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from engine_model import Fates, Model
 from hypothesis import strategies as st
-from one_job import Job
+from tests.support.engine_model import Fates, Model
+from tests.support.memory_job import Job
 
 from cograil.model.job import Bounds, Input, Signalled, Started
 from cograil.model.states import JOB_TERMINAL, NODE_TERMINAL

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any
 
-from attempts import Attempt
+from tests.support.handler_attempts import Attempt
 
 from cograil.egress import Address, OutboundGuard, PublicOnly
 from cograil.model.outcome import Outcome

@@ -10,13 +10,13 @@ from pathlib import Path
 TESTS = Path(__file__).parent.parent
 
 
-def missing(names: Iterable[str]) -> list[str]:
+def missing_tests(names: Iterable[str]) -> list[str]:
     """Those of these that there are not."""
-    return [name for name in names if name.partition("::")[2] not in named_in(name.partition("::")[0])]
+    return [name for name in names if name.partition("::")[2] not in names_in_file(name.partition("::")[0])]
 
 
 @cache
-def named_in(file: str) -> frozenset[str]:
+def names_in_file(file: str) -> frozenset[str]:
     """The functions of a file, and the entries of its dictionaries by their keys."""
     names = set()
     for statement in ast.parse((TESTS / file).read_text()).body:

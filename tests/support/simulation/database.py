@@ -16,13 +16,23 @@ from copy import copy
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from job_rows import T0, Rows
-from simulated_alone import check_loss, claimable
-from simulated_families import Families
-from simulated_leases import Leases
-from simulated_limits import Limits
-from simulated_reports import Reports
-from simulated_rows import Aborted, Blocked, Diary, Item, Letting, Process, Task, Transaction, ensure
+from tests.support.job_rows import T0, Rows
+from tests.support.simulation.child_jobs import Families
+from tests.support.simulation.exclusive_tasks import check_loss, claimable
+from tests.support.simulation.leases import Leases
+from tests.support.simulation.limits import Limits
+from tests.support.simulation.reports import Reports
+from tests.support.simulation.rows import (
+    Aborted,
+    Blocked,
+    Diary,
+    Item,
+    Letting,
+    Process,
+    Task,
+    Transaction,
+    ensure,
+)
 
 from cograil import engine
 from cograil.model.job import (

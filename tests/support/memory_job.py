@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
 import orjson
-from job_rows import T0, USUAL, Json, Rows
+from tests.support.job_rows import T0, USUAL, Json, Rows
 
 from cograil.definitions import load_workflow, read_workflow
 from cograil.engine.advance import UNLIMITED, Evaluation

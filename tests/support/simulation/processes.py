@@ -13,14 +13,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from job_rows import T0
-from simulated_rows import Aborted, Blocked, HeldKey, Item, Letting, Transaction
+from tests.support.job_rows import T0
+from tests.support.simulation.rows import Aborted, Blocked, HeldKey, Item, Letting, Transaction
 
 from cograil.model.job import Input
 from cograil.model.outcome import Completed, Failed
 
 if TYPE_CHECKING:
-    from simulation import Simulation
+    from tests.support.simulation.simulator import Simulation
 
 Steps = Generator[float, None, Any]
 

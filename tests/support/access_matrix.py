@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 from cograil.http.server.routing import Endpoint
 
-UNKNOWN = "01a1e50c-7310-7248-8dd1-729d3582eaf2"
+UNKNOWN_ID = "01a1e50c-7310-7248-8dd1-729d3582eaf2"
 
 # What the names in a path mean when nobody has such a thing.
-NOBODYS = {
-    "job_id": UNKNOWN,
+UNKNOWN_NAMES = {
+    "job_id": UNKNOWN_ID,
     "node_id": "greet",
     "workflow_id": "nobody_has_it",
-    "subscription_id": UNKNOWN,
-    "delivery_id": UNKNOWN,
-    "task_id": f"999.{UNKNOWN}",
+    "subscription_id": UNKNOWN_ID,
+    "delivery_id": UNKNOWN_ID,
+    "task_id": f"999.{UNKNOWN_ID}",
     "name": "other_queue",
     "schedule": "other_schedule",
     "check": "schema",
@@ -25,7 +25,7 @@ NOBODYS = {
 
 
 @dataclass
-class Reply:
+class MaskedReply:
     """What came back: without what was sent, and then without what is another every time."""
 
     status: int
@@ -33,18 +33,18 @@ class Reply:
     text: str
 
 
-def filled(endpoint: Endpoint, things: dict[str, str]) -> str:
+def fill_path(endpoint: Endpoint, things: dict[str, str]) -> str:
     """The path with these things in it."""
     return re.sub(r"\{(\w+)\}", lambda match: things[match[1]], endpoint.path)
 
 
-def asked(endpoint: Endpoint, things: dict[str, str]) -> str:
+def query_string(endpoint: Endpoint, things: dict[str, str]) -> str:
     """Every parameter that names one of these things."""
     names = [] if endpoint.query is None else [name for name in endpoint.query.model_fields if name in things]
     return "&".join(f"{name}={things[name]}" for name in names)
 
 
-def plain(status: int, body: str, sent: list[str]) -> Reply:
+def mask_reply(status: int, body: str, sent: list[str]) -> MaskedReply:
     """What was said, without what was sent."""
     for thing in sorted(sent, key=len, reverse=True):
         body = body.replace(thing, "THING")
@@ -52,4 +52,4 @@ def plain(status: int, body: str, sent: list[str]) -> Reply:
     text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", text)
     text = re.sub(r"\b[0-9a-f]{64}\b", "HASH", text)
     text = re.sub(r'"whsec_[^"]*"', "SECRET", text)
-    return Reply(status, body, re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)|\d+(\.\d+)?", "N", text))
+    return MaskedReply(status, body, re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)|\d+(\.\d+)?", "N", text))
