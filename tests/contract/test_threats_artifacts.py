@@ -17,8 +17,8 @@ from tests.support.named_tests import TESTS, missing_tests, names_in_file
 ROWS = [f"B{number}" for number in range(91, 125)]
 
 WORKSPACE, CHANGES = "unit/test_workspace.py", "unit/test_workspace_changes.py"
-EXTRACTING, CORPUS = "unit/test_workspace_extracting.py", "support/hostile_archives.py"
-REQUESTS, MOVING = "unit/test_container_requests.py", "unit/test_moving.py"
+EXTRACTING, CORPUS = "unit/test_workspace_extract.py", "support/hostile_archives.py"
+REQUESTS, MOVING = "unit/test_container_requests.py", "unit/test_artifact_transfer.py"
 WIRE, ARTIFACTS = "containers/test_wire.py", "containers/test_artifacts.py"
 
 REFUSED = [

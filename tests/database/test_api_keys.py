@@ -1,4 +1,4 @@
-"""Who may come in. What they may do there, and see: test_api_matrix.py."""
+"""Who may come in. What they may do there, and see: test_api_access_matrix.py."""
 
 from __future__ import annotations
 

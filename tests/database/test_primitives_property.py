@@ -1,7 +1,7 @@
 """Lease, slots and idempotency under any order of submit, claim, kill, retry, cancel and expiry.
 
 A small model says after each step who must hold what; the database is asked for everything, and time
-passes by moving the times in it. `test_primitives_at_once.py` makes such moves from many connections.
+passes by moving the times in it. `test_primitives_concurrency.py` makes such moves from many connections.
 """
 
 from __future__ import annotations

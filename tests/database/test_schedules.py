@@ -84,15 +84,15 @@ def test_the_last_of_many_moments_are_kept() -> None:
 @pytest.fixture
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
     """The moments that were worked out."""
-    moments: list[datetime] = []
+    computed: list[datetime] = []
 
     def noted(cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
         for moment in moments(cron, timezone, after):
-            moments.append(moment)
+            computed.append(moment)
             yield moment
 
     monkeypatch.setattr(cron, "moments", noted)
-    return moments
+    return computed
 
 
 def test_years_in_which_nobody_looked_are_not_counted_minute_by_minute(looked_at: list[datetime]) -> None:

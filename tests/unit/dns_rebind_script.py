@@ -1,4 +1,4 @@
-"""A network of its own, in which a name changes its mind: run by test_rebinding.py inside `unshare`.
+"""A network of its own, in which a name changes its mind: run by test_dns_rebinding.py inside `unshare`.
 
 The system's own resolver asks a DNS server that answers the first question for the name with a public address
 and every later one with this machine. A site listens at both. What is printed is who was connected to.

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
-from test_outbound import certificate
+from test_ssrf_guard import certificate
 from tests.support.http_site import Names, Open, Site
 
 from cograil.delivery.circuit_breaker import FAILURES, MAX_KNOWN, OPEN_SECONDS, Breakers

@@ -13,7 +13,7 @@ import psutil
 import psycopg
 import pytest
 import pytest_asyncio
-from test_out_of_reach import Patient
+from test_worker_database_timeout import Patient
 from tests.conftest import Eventually
 from tests.support.api_client import ApiClient, serve_api
 from tests.support.harness import Harness, open_harness, quick_settings

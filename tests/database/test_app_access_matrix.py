@@ -179,9 +179,9 @@ def at_the_root(endpoint: Endpoint) -> Endpoint:
     from cograil.apps.documents.routes import table_of
 
     return next(
-        endpoint
-        for endpoint in table_of("").endpoints
-        if (endpoint.method, f"/apps/documents{endpoint.path}") == (endpoint.method, endpoint.path)
+        route
+        for route in table_of("").endpoints
+        if (route.method, f"/apps/documents{route.path}") == (endpoint.method, endpoint.path)
     )
 
 
