@@ -37,7 +37,7 @@ def test_both_clients_have_it_with_types_and_a_promise(method: str) -> None:
     assert hints["return"] not in ("Any", "dict[str, Any]"), method
 
 
-def test_what_the_client_promises_is_what_the_document_says() -> None:
+def test_the_types_of_the_client_are_those_of_the_document() -> None:
     """A method that gives back a whole answer names the shape that its route names."""
     for operation, method in METHODS.items():
         hint = inspect.get_annotations(getattr(AsyncClient, method))["return"]
@@ -63,6 +63,6 @@ def test_the_two_clients_are_one(name: str) -> None:
     assert (clients.FOLDER / name).read_text("utf-8") == clients.written(name), "run `make docs`"
 
 
-def test_nothing_is_left_of_a_part_that_is_gone() -> None:
+def test_the_generated_client_has_no_leftover_modules() -> None:
     written = {path.name for path in (clients.FOLDER / "_sync").glob("*.py")}
     assert written == {path.name for path in (clients.FOLDER / "_async").glob("*.py")}

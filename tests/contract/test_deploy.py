@@ -76,7 +76,7 @@ def test_prometheus_understands_the_dashboard(tmp_path: Path) -> None:
     assert len({panel["id"] for panel in panels}) == len(panels)
 
 
-def test_what_is_exposed_is_well_named() -> None:
+def test_exposed_metrics_are_well_named() -> None:
     samples = [
         (name, *("x" if place < len(family.labels) else "" for place in range(2)), 1.0)
         for name, family in metrics.DATABASE_METRICS.items()

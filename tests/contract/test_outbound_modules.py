@@ -56,7 +56,7 @@ def test_no_other_module_imports_an_http_client() -> None:
     assert importers == MAY_NAME_THE_CLIENT
 
 
-def test_whoever_names_the_client_for_its_errors_makes_none() -> None:
+def test_modules_that_name_the_client_for_its_errors_make_none() -> None:
     makes = {
         name
         for name, tree in modules()
@@ -77,7 +77,7 @@ def test_no_other_module_opens_a_connection() -> None:
     assert openers == MAY_CONNECT
 
 
-def test_nothing_that_serves_uses_the_client_of_the_api() -> None:
+def test_serving_modules_do_not_use_the_client_of_the_api() -> None:
     importers = {
         name
         for name, tree in modules()

@@ -17,8 +17,8 @@ ROWS = [
 
 # Beside the corpus, which names its rows itself: the file and the test that is about the row.
 TESTED = {
-    "B02": "database/test_api_bad_requests.py::test_nothing_is_read_after_a_body_that_is_too_large",
-    "B03": "database/test_api_bad_requests.py::test_nothing_behind_a_request_of_two_lengths_is_answered",
+    "B02": "database/test_api_bad_requests.py::test_a_body_that_is_too_large_ends_reading",
+    "B03": "database/test_api_bad_requests.py::test_requests_behind_a_request_of_two_lengths_are_not_answered",
     "B09": "database/test_api_bad_requests.py::test_a_slow_body_is_not_waited_for",
     "B16a": "database/test_api_jobs.py::test_a_cursor_of_another_list_is_refused",
     "B32": "database/test_api_bad_requests.py::test_large_numbers_come_back_as_they_were",
@@ -26,12 +26,12 @@ TESTED = {
     "B34": "database/test_api_bad_requests.py::test_spelling_makes_no_other_request",
     "B35": "database/test_api_bad_requests.py::test_spelling_makes_no_other_request",
     "B36": "database/test_api_bad_requests.py::test_text_of_all_sorts_comes_back_as_it_was",
-    "B40": "database/test_api_access_matrix.py::test_what_is_another_tenants_looks_exactly_like_what_nobody_has",
-    "B49": "database/test_pages.py::test_what_a_job_says_is_text_and_never_markup",
-    "B50": "database/test_api_bad_requests.py::test_what_is_logged_of_a_request_is_one_line",
+    "B40": "database/test_api_access_matrix.py::test_another_tenants_rows_look_exactly_like_unknown_ids",
+    "B49": "database/test_pages.py::test_text_of_a_job_is_never_markup",
+    "B50": "database/test_api_bad_requests.py::test_a_request_is_logged_in_one_line",
     "B53": "database/test_api_jobs.py::test_two_tenants_may_have_the_same_key",
     "B54": "database/test_api_jobs.py::test_another_request_under_the_key_is_refused",
-    "B55": "database/test_api_jobs.py::test_who_comes_while_the_first_is_at_it_waits_and_is_told",
+    "B55": "database/test_api_jobs.py::test_a_second_submit_waits_for_the_first_and_gets_its_response",
     "B56": "database/test_api_jobs.py::test_a_key_is_free_again_when_its_time_is_over",
     "B125": "unit/test_callback_validation.py::test_plain_http_is_refused_where_https_is_demanded",
     "B133": "unit/test_http_delivery.py::test_a_name_with_one_address_that_is_not_public_is_blocked",

@@ -48,12 +48,12 @@ TESTED: dict[str, list[str]] = {
         f"{WORKSPACE}::test_only_regular_files_inside_are_read",
         f"{WORKSPACE}::test_files_are_listed_in_order_without_what_is_left_out",
         f"{WORKSPACE}::test_a_directory_is_archived_without_links_and_without_itself",
-        f"{MOVING}::test_nothing_behind_a_link_is_sent_or_read",
+        f"{MOVING}::test_files_behind_a_link_are_neither_sent_nor_read",
         f"{ARTIFACTS}::test_links_that_a_container_made_lead_nowhere",
     ],
     "B99": [
         f"{WORKSPACE}::test_a_directory_that_is_swapped_for_a_link_all_the_time_never_leads_out",
-        f"{CHANGES}::test_nothing_is_read_through_a_directory_that_becomes_a_link",
+        f"{CHANGES}::test_a_directory_that_becomes_a_link_is_not_read_through",
         f"{EXTRACTING}::test_a_target_behind_a_link_is_refused",
     ],
     "B100": [
@@ -68,12 +68,12 @@ TESTED: dict[str, list[str]] = {
     ],
     # Write replaces; there is no `overwrite`, which is refused by name.
     "B102": [
-        f"{WORKSPACE}::test_what_is_written_replaces_a_file_but_no_directory",
-        f"{WORKSPACE}::test_what_is_written_replaces_a_link_and_is_not_written_through_it",
-        f"{REQUESTS}::test_what_artifacts_do_not_have_is_refused_by_name",
+        f"{WORKSPACE}::test_a_write_replaces_a_file_but_not_a_directory",
+        f"{WORKSPACE}::test_a_write_replaces_a_link_and_does_not_follow_it",
+        f"{REQUESTS}::test_unknown_fields_of_artifacts_are_refused_by_name",
     ],
     # There are no checksums; `sha256` is refused by name, so nobody believes that it was checked.
-    "B103": [f"{REQUESTS}::test_what_artifacts_do_not_have_is_refused_by_name"],
+    "B103": [f"{REQUESTS}::test_unknown_fields_of_artifacts_are_refused_by_name"],
     "B105": [
         f"{ARTIFACTS}::test_an_archive_that_leads_out_fails_the_job_and_one_with_links_comes_without_them"
     ],
@@ -86,8 +86,8 @@ TESTED: dict[str, list[str]] = {
     "B122": [f"{EXTRACTING}::test_an_archive_in_an_archive_is_a_file"],
     # Extraction merges: only what has no place, a file for a directory, is refused, and then as a whole.
     "B123": [
-        f"{EXTRACTING}::test_it_joins_directories_and_replaces_files",
-        f"{EXTRACTING}::test_what_has_no_place_leaves_all_as_it_was",
+        f"{EXTRACTING}::test_extracting_joins_directories_and_replaces_files",
+        f"{EXTRACTING}::test_an_entry_without_a_place_leaves_all_as_it_was",
     ],
     "B124": [
         f"{CHANGES}::test_more_names_than_may_be_seen_are_refused",

@@ -160,7 +160,7 @@ async def settled(api: ApiClient) -> Tenant:
     return Tenant(key, things, words | {"acme", HOOK})
 
 
-async def test_what_is_another_tenants_looks_exactly_like_what_nobody_has(api: ApiClient) -> None:
+async def test_another_tenants_rows_look_exactly_like_unknown_ids(api: ApiClient) -> None:
     """B40: for every route, stream and socket, byte by byte but for the ids; nothing of theirs is told."""
     acme, stranger = await settled(api), await api.make_key("admin", "globex")
     await api.post("/api/v1/workflows", {"source": HELLO}, key=stranger)

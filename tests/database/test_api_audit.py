@@ -66,7 +66,7 @@ async def clerk(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> Clerk:
     return Clerk(api, await api.make_key("admin", "acme"))
 
 
-async def test_each_change_is_in_the_log_and_nothing_else_is(api: ApiClient, clerk: Clerk) -> None:
+async def test_audit_log_has_each_change_and_nothing_else(api: ApiClient, clerk: Clerk) -> None:
     for text in (HELLO, ASKS):
         await clerk.ask(f"POST {V1}/workflows", {"source": text})
     await clerk.ask(f"POST {V1}/workflows", {"source": HELLO}, entries=0)  # it was there

@@ -48,7 +48,7 @@ async def test_every_row_is_answered_as_the_matrix_says(door: ApiClient, rows: l
     assert wrong == []
 
 
-async def test_nothing_behind_a_request_of_two_lengths_is_answered(door: ApiClient) -> None:
+async def test_requests_behind_a_request_of_two_lengths_are_not_answered(door: ApiClient) -> None:
     """B03: a proxy before us may have taken the second request for a part of the first."""
     hidden = get("/livez")
     answered = await exchange(door, post(b"0\r\n\r\n", "Transfer-Encoding: chunked") + hidden)
@@ -66,7 +66,7 @@ async def exchange(door: ApiClient, request: bytes) -> bytes:
     return answered
 
 
-async def test_nothing_is_read_after_a_body_that_is_too_large(door: ApiClient) -> None:
+async def test_a_body_that_is_too_large_ends_reading(door: ApiClient) -> None:
     """B01 and B02: the connection is closed, whether its end was told or came in pieces."""
     chunks = get(JOBS).replace(b"GET", b"POST")[:-2] + (
         b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -81,9 +81,7 @@ async def test_nothing_is_read_after_a_body_that_is_too_large(door: ApiClient) -
 
 
 @pytest.mark.parametrize("second", [b"FOO / HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nA: \0\r\n\r\n"])
-async def test_what_is_wrong_with_the_next_request_does_not_cut_into_an_answer(
-    door: ApiClient, second: bytes
-) -> None:
+async def test_a_bad_next_request_does_not_cut_into_a_response(door: ApiClient, second: bytes) -> None:
     """Both came at once. The first is answered as a whole; then either the connection ends or the second is
     refused, and never the other way round."""
     answered = await exchange(door, get(JOBS) + second)
@@ -91,7 +89,7 @@ async def test_what_is_wrong_with_the_next_request_does_not_cut_into_an_answer(
     assert answered.count(b'"next_cursor"') == 1
 
 
-async def test_nothing_is_done_for_a_request_whose_end_nobody_knows(door: ApiClient) -> None:
+async def test_a_request_without_a_known_end_changes_nothing(door: ApiClient) -> None:
     """B03: it has no body that would have to be read before it is done, so it is refused before it begins."""
     made = await door.post("/api/v1/subscriptions", {"url": "https://a.example/hook"})
     path = f"/api/v1/subscriptions/{made.body['subscription_id']}"
@@ -102,9 +100,7 @@ async def test_nothing_is_done_for_a_request_whose_end_nobody_knows(door: ApiCli
     assert (await door.call("DELETE", path)).status in (200, 204)
 
 
-async def test_what_is_logged_of_a_request_is_one_line(
-    door: ApiClient, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_request_is_logged_in_one_line(door: ApiClient, capsys: pytest.CaptureFixture[str]) -> None:
     """B50: whatever stands in it. A name for the request is taken only if it is a plain word."""
     logs.configure("debug", "json")
     try:

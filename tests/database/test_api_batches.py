@@ -59,7 +59,7 @@ async def test_a_thousand_jobs_with_ten_inputs_each_are_one_batch(shop: ApiClien
     assert told(answer) == [(202, "")] * 1000
 
 
-async def test_what_is_too_large_for_a_job_is_that_jobs_fault_alone(shop: ApiClient) -> None:
+async def test_a_limit_of_one_job_fails_only_that_job_of_the_batch(shop: ApiClient) -> None:
     """B27 and the largest body of a single submit, for each of a batch."""
     jobs: list[Any] = [
         ONE,
@@ -101,7 +101,7 @@ ODD: tuple[tuple[bytes, int, str], ...] = (
 )
 
 
-async def test_what_is_odd_in_a_job_is_that_jobs_fault_alone(shop: ApiClient) -> None:
+async def test_an_odd_field_fails_only_that_job_of_the_batch(shop: ApiClient) -> None:
     good = json.dumps(ONE).encode()
     for item, status, code in ODD:
         answer = await raw(shop, b' {"jobs" : [\n' + good + b" , " + item + b"," + good + b"] }\r\n")
@@ -126,7 +126,7 @@ NO_BATCH: tuple[tuple[bytes, int, str], ...] = (
 )
 
 
-async def test_what_is_no_batch_is_refused_as_a_whole(shop: ApiClient) -> None:
+async def test_a_body_that_is_not_a_batch_is_refused_as_a_whole(shop: ApiClient) -> None:
     for body, status, code in NO_BATCH:
         answer = await raw(shop, body)
         assert (answer.status, answer.code) == (status, code), body[:80]
@@ -198,7 +198,7 @@ async def test_a_database_that_goes_away_in_the_middle_of_a_batch_is_told_of_eac
     assert next(calls) == 2  # it may have been done, so it was looked for once more
 
 
-async def test_what_was_refused_in_a_batch_has_not_taken_its_key(shop: ApiClient) -> None:
+async def test_a_refused_job_of_a_batch_has_not_taken_its_key(shop: ApiClient) -> None:
     wrong = {"workflow_id": "nope", "idempotency_key": "order"}
     assert told(await submit(shop, [wrong, ONE], "first")) == [(404, "workflow_not_found"), (202, "")]
     right = ONE | {"idempotency_key": "order"}

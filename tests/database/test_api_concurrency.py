@@ -89,7 +89,7 @@ async def test_a_crowd_under_one_key_takes_one_turn(shop: ApiClient, eventually:
     assert (other.status, other.code) == (409, "idempotency_conflict")
 
 
-async def test_who_is_in_the_crowd_may_go_away(shop: ApiClient, eventually: Any) -> None:
+async def test_a_caller_of_a_crowd_may_go_away(shop: ApiClient, eventually: Any) -> None:
     """Also the one that came first: the others are answered all the same."""
     flights, end = shop.context.single_flight, asyncio.Event()
 

@@ -14,7 +14,7 @@ def testing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "", "0", "false", "off"])
-async def test_nothing_can_be_tried_unless_the_server_is_for_tests(
+async def test_handler_tests_need_a_server_that_is_for_tests(
     api: ApiClient, monkeypatch: pytest.MonkeyPatch, value: str | None
 ) -> None:
     monkeypatch.delenv("COGRAIL_TESTING", raising=False)

@@ -49,7 +49,7 @@ async def test_a_submitted_job_is_told_as_it_is(shop: ApiClient) -> None:
     assert shown["node_summary"] == {"dispatched": 1}
 
 
-async def test_who_prefers_to_wait_gets_the_result(shop: ApiClient) -> None:
+async def test_a_submit_that_prefers_to_wait_gets_the_result(shop: ApiClient) -> None:
     async with shop.harness.running():
         answer = await shop.post(JOBS, {"workflow_id": "hello"}, headers={"prefer": "respond-async, wait=20"})
     assert answer.status == 202
@@ -117,7 +117,7 @@ async def test_two_tenants_may_have_the_same_key(shop: ApiClient) -> None:
     assert [answer.status for answer in answers] == [202, 202]
 
 
-async def test_who_comes_while_the_first_is_at_it_waits_and_is_told(
+async def test_a_second_submit_waits_for_the_first_and_gets_its_response(
     shop: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B55: and who has waited for long enough is told to come again."""
@@ -179,7 +179,7 @@ async def test_an_odd_key_is_refused(
 # -- many
 
 
-async def test_each_of_a_batch_is_made_or_refused_by_itself(shop: ApiClient) -> None:
+async def test_each_job_of_a_batch_is_made_or_refused_by_itself(shop: ApiClient) -> None:
     entries = [
         {"workflow_id": "hello"},
         {"workflow_id": "nobody"},
@@ -371,7 +371,7 @@ nodes:
 """
 
 
-async def test_what_is_too_much_for_one_list_is_left_out_and_can_be_asked_for(
+async def test_a_list_leaves_out_large_fields_that_can_be_requested(
     api: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A small request may have thousands of children that each take a large one."""

@@ -43,7 +43,7 @@ async def test_a_connection_that_breaks_before_the_commit_makes_nothing(shop: Ap
     assert len((await shop.get(JOBS)).body["jobs"]) == 1
 
 
-async def test_one_that_cannot_be_made_is_not_the_fault_of_the_others(shop: ApiClient) -> None:
+async def test_a_job_that_cannot_be_made_does_not_fail_the_others(shop: ApiClient) -> None:
     bodies = [{"workflow_id": "hello", "labels": {"a": "x"}} for _ in range(5)]
     bodies[2] = {"workflow_id": "hello", "labels": {"a": "\ud800"}}  # what no column can hold
     answers = await asyncio.gather(*(shop.post(JOBS, body) for body in bodies))

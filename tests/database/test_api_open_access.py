@@ -150,7 +150,7 @@ async def test_the_name_that_one_was_told_to_listen_on_is_ours() -> None:
         reject_foreign_origin(RequestHeaders([]), "127.0.0.1")
 
 
-async def test_who_has_a_key_may_come_from_any_page(api: ApiClient) -> None:
+async def test_a_caller_with_a_key_may_come_from_any_page(api: ApiClient) -> None:
     """Without a key of its own a page of another site cannot do anything, so it is not asked where it is."""
     key = await api.make_key("operator")
     headers = {"origin": "https://app.example", "host": "cograil.example"}
@@ -164,5 +164,5 @@ async def test_who_has_a_key_may_come_from_any_page(api: ApiClient) -> None:
         *(("::", False), ("10.0.0.1", False), ("example.com", False), ("", False), ("localhost.x", False)),
     ],
 )
-def test_what_only_this_machine_reaches(host: str, is_here: bool) -> None:
+def test_loopback_addresses_are_recognised(host: str, is_here: bool) -> None:
     assert is_loopback(host) is is_here

@@ -183,7 +183,7 @@ nodes:
 """
 
 
-async def test_what_is_inside_the_runs_before_a_retry_is_inside_the_retry_too(harness: Harness) -> None:
+async def test_runs_before_a_retry_are_hidden_inside_the_retry_too(harness: Harness) -> None:
     """Outputs that a retry keeps have ids of the tasks and jobs that made them."""
     await harness.publish(FLOW)
     first = await harness.submit(RETRIED)
@@ -211,7 +211,7 @@ async def test_what_is_inside_the_runs_before_a_retry_is_inside_the_retry_too(ha
     assert not [job_id for job_id in (first, again, inner) if job_id in str(shown)]
 
 
-def test_those_outside_see_neither_jobs_nor_nodes_nor_tasks() -> None:
+def test_the_platform_sees_neither_jobs_nor_nodes_nor_tasks() -> None:
     job, request = str(uuid4()), str(uuid4())
     inner = str(uuid4())
     hidden = Hidden(job, request, [inner], {"17"}, ["split"])
@@ -236,7 +236,7 @@ def test_those_outside_see_neither_jobs_nor_nodes_nor_tasks() -> None:
     assert [outside_status(status) for status in states] == [*states[:4], "failed"]
 
 
-def test_those_outside_see_no_children_of_a_fan_out_wherever_they_are_named() -> None:
+def test_the_platform_sees_no_children_of_a_fan_out_wherever_they_are_named() -> None:
     hidden = Hidden(str(uuid4()), str(uuid4()), nodes=["split", "again"])
     made = {"fan_out_count": 2, "child_node_ids": ["split__0", "split__1"]}
     assert outside_result({"split": made, "say": {"it": made}}, hidden) == {
@@ -250,7 +250,7 @@ def test_those_outside_see_no_children_of_a_fan_out_wherever_they_are_named() ->
     assert outside_result({"say": {"node_id": "theirs"}}, hidden) == {"say": {"node_id": "theirs"}}
 
 
-def test_those_outside_see_of_an_error_neither_workers_nor_jobs_inside_though_those_are_gone() -> None:
+def test_the_platform_sees_neither_workers_nor_jobs_in_errors_of_runs_that_are_gone() -> None:
     """The error says itself what it names: the rows of the job inside may have been removed."""
     inner, hidden = str(uuid4()), Hidden(str(uuid4()), str(uuid4()))
     lost = {"code": "worker_lost", "message": "worker host:7 died during the attempt"}

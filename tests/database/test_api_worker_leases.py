@@ -32,7 +32,7 @@ async def lease_of(desk: ApiClient, task: dict[str, Any]) -> Any:
     return (await desk.harness.rows(f"{query} where t.id = {number}"))[0][0]
 
 
-async def test_what_a_worker_does_not_know_it_claimed_comes_again_though_it_goes_on(desk: ApiClient) -> None:
+async def test_a_task_that_a_worker_does_not_know_it_claimed_comes_again(desk: ApiClient) -> None:
     """The answer to a claim was lost, or it was started anew under its name: it claims and heartbeats others."""
     await desk.submit("two")
     (lost,) = await claim_tasks(desk)
@@ -81,7 +81,9 @@ async def test_a_worker_is_one_however_many_claims_it_holds(desk: ApiClient) -> 
         assert (await desk.post(RESULT, result_body(task))).status == 202
 
 
-async def test_nothing_is_claimed_for_who_has_gone(desk: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_claim_of_a_caller_that_has_gone_takes_nothing(
+    desk: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It hung up while it waited for something to do: else that would wait for the end of its lease."""
     is_waiting, has_gone, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -107,7 +109,7 @@ async def test_nothing_is_claimed_for_who_has_gone(desk: ApiClient, monkeypatch:
     assert task["retry_count"] == 0
 
 
-async def test_what_must_run_alone_is_not_claimed_beside_anything_else(desk: ApiClient) -> None:
+async def test_an_exclusive_task_is_not_claimed_beside_anything_else(desk: ApiClient) -> None:
     await desk.submit("two")
     (held,) = await claim_tasks(desk)
     await desk.submit("two")

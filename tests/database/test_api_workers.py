@@ -35,7 +35,7 @@ async def test_a_job_is_done_by_requests_alone(desk: ApiClient) -> None:
     assert job["status"] == "completed"
 
 
-async def test_who_waits_gets_a_task_as_soon_as_there_is_one(desk: ApiClient) -> None:
+async def test_a_claim_that_waits_gets_a_task_as_soon_as_there_is_one(desk: ApiClient) -> None:
     async def submit_later() -> None:
         await asyncio.sleep(0)
         await desk.submit("two")
@@ -70,7 +70,9 @@ async def test_a_second_result_is_refused_and_the_first_stays(desk: ApiClient) -
 
 
 @pytest.mark.parametrize("end", [{}, {"status": "failed", "error_message": "no paper", "retryable": False}])
-async def test_whoever_did_not_hear_the_answer_may_say_it_again(desk: ApiClient, end: dict[str, Any]) -> None:
+async def test_a_result_whose_response_was_lost_may_be_sent_again(
+    desk: ApiClient, end: dict[str, Any]
+) -> None:
     """F16: while it is news, when the job has heard it, and when it has ended by it; nobody was late."""
     job_id = await desk.submit("two")
     (task,) = await claim_tasks(desk)

@@ -245,7 +245,7 @@ async def settled(api: ApiClient, harness: Harness, **facts: Any) -> Owner:
     return Owner(key, things, {"acme", *things.values()} - {"nobody"})
 
 
-async def test_what_is_another_tenants_looks_exactly_like_what_nobody_has(
+async def test_another_tenants_rows_look_exactly_like_unknown_ids(
     api: ApiClient, harness: Harness, nobodys: dict[str, str]
 ) -> None:
     """B40 for every route of every app, byte by byte but for the ids; and nothing of theirs is changed."""
@@ -284,7 +284,7 @@ async def everything_shown(api: ApiClient, owner: Owner) -> dict[str, str]:
     return shown
 
 
-async def test_what_belongs_to_a_user_is_no_other_users_of_the_same_tenant(
+async def test_rows_of_a_user_are_closed_to_other_users_of_the_same_tenant(
     api: ApiClient, harness: Harness, nobodys: dict[str, str]
 ) -> None:
     """Captures are for those who sent them, whatever the others may; a submitter sees its own requests."""

@@ -40,7 +40,7 @@ async def clerk(api: ApiClient) -> Clerk:
     return Clerk(api, await api.make_key("admin"), "default")
 
 
-async def test_each_change_is_in_the_log_and_nothing_else_is(harness: Harness, clerk: Clerk) -> None:
+async def test_audit_log_has_each_change_and_nothing_else(harness: Harness, clerk: Clerk) -> None:
     await clerk.ask("POST /v1/jobs", {"id": "one", "image": "busybox"})
     await clerk.ask("DELETE /v1/jobs/{id}", id="one")
     await clerk.ask("DELETE /v1/jobs/{id}", entries=0, id="one")  # it was over

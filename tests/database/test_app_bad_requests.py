@@ -51,6 +51,6 @@ async def test_every_row_is_refused_in_the_words_of_the_app(api: ApiClient, name
     assert wrong == []
 
 
-def test_all_apps_and_many_rows_are_tried() -> None:
+def test_the_corpus_covers_all_apps_and_many_rows() -> None:
     assert {name for name, _ in POSTS} == {"captures", "companies", "containers", "documents"}
     assert len({row.id for row in rows()}) > 15

@@ -68,7 +68,9 @@ async def test_no_other_tenant_may_name_a_handler_of_an_app(api: ApiClient, hand
         assert (await api.post("/api/v1/workflows", {"source": fan}, key=operator)).status == 422
 
 
-async def test_what_was_published_before_is_not_started(api: ApiClient, handlers: Registry) -> None:
+async def test_a_stored_workflow_with_a_reserved_handler_is_not_started(
+    api: ApiClient, handlers: Registry
+) -> None:
     """By submit, in a batch, by SQL, as a child, by a schedule: wherever a job begins."""
     operator = await api.make_key("operator", tenant="rivals")
     for name in set(handlers.names()) - offered():

@@ -100,7 +100,7 @@ async def test_the_first_answer_counts_and_the_second_is_refused(harness: Harnes
     assert await harness.events(job) == before
 
 
-async def test_of_many_answers_at_once_one_counts(harness: Harness) -> None:
+async def test_one_of_many_concurrent_answers_counts(harness: Harness) -> None:
     job = await harness.submit(ASK)
     names = ["approve", "reject"] * 4
     results = await asyncio.gather(
@@ -120,7 +120,7 @@ async def test_only_those_who_are_asked_may_answer(harness: Harness) -> None:
     assert (await harness.statuses(job))["q"] == "waiting"
 
 
-async def test_what_is_filled_in_must_fit_the_form(harness: Harness) -> None:
+async def test_form_data_must_fit_the_form(harness: Harness) -> None:
     job = await harness.submit(FORM)
     for data, pointer in (
         ({"window": "never"}, "/data/window"),
@@ -136,7 +136,7 @@ async def test_what_is_filled_in_must_fit_the_form(harness: Harness) -> None:
     assert (await harness.nodes(job))["q"]["output"]["data"] == {"window": "tonight", "count": 2}
 
 
-async def test_who_rejects_may_leave_the_form_empty(harness: Harness) -> None:
+async def test_a_rejection_may_leave_the_form_empty(harness: Harness) -> None:
     job = await harness.submit(FORM)
     assert await answer(harness, job, "reject") == Answer("rejected", "completed")
 

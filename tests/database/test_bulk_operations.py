@@ -204,7 +204,7 @@ async def test_a_job_that_was_retried_is_not_retried_again(harness: Harness) -> 
     )
 
 
-async def test_what_it_makes_itself_is_not_taken_again(harness: Harness) -> None:
+async def test_a_bulk_operation_does_not_take_jobs_that_it_made(harness: Harness) -> None:
     """New jobs that fail at once would fit the filter."""
     await failed_jobs(harness, 4)
     worker = await harness.manual_worker()
@@ -217,7 +217,7 @@ async def test_what_it_makes_itself_is_not_taken_again(harness: Harness) -> None
     assert await harness.rows("select count(*) from cograil.jobs where workflow_id = 'one'") == [(8,)]
 
 
-async def test_what_ended_meanwhile_is_skipped_with_the_reason(harness: Harness) -> None:
+async def test_a_job_that_ended_meanwhile_is_skipped_with_the_reason(harness: Harness) -> None:
     first, second, third = sorted(await harness.submit_many(one(), [{}] * 3))
     job = await begin(harness, "cancel")
     await harness.cancel(second)
@@ -251,7 +251,7 @@ async def test_a_job_that_cannot_be_taken_is_noted_and_the_others_go_on(
     assert await statuses(harness, ids) == ["cancelled", "running", "cancelled", "cancelled"], "undone alone"
 
 
-async def test_nothing_that_fits_is_over_at_once(harness: Harness) -> None:
+async def test_a_bulk_operation_that_matches_no_job_ends_at_once(harness: Harness) -> None:
     seen = await step(harness, await begin(harness, "cancel", workflow="nobody"))
     assert (counts(seen), seen.total) == ({"done": 0, "failed": 0, "skipped": 0}, 0)
     assert seen.finished_at is not None
@@ -284,7 +284,7 @@ async def test_a_step_that_dies_leaves_nothing_and_the_next_goes_on(harness: Har
 
 
 @pytest.mark.parametrize("mode", ["raise", "commit_unknown"])
-async def test_whatever_point_of_a_step_fails_each_job_is_taken_once(
+async def test_a_bulk_step_that_fails_at_any_point_takes_each_job_once(
     harness: Harness, mode: str, tmp_path: Path
 ) -> None:
     """At every point of a step, one after another; a commit may have happened though it seems not."""

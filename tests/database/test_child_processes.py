@@ -167,7 +167,7 @@ async def test_a_cancelled_child_that_does_not_obey_is_killed_after_the_grace(
         await eventually(lambda: not is_alive(pid))
 
 
-async def test_what_a_handler_started_is_killed_with_its_child(
+async def test_processes_started_by_a_handler_are_killed_with_its_child(
     harness: Harness, tmp_path: Path, eventually: Any
 ) -> None:
     file = tmp_path / "pid"

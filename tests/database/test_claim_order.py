@@ -54,9 +54,7 @@ async def test_a_handler_of_which_few_are_taken_leaves_slots_to_others_and_is_go
 
 
 @pytest.mark.parametrize("loss", ["released", "lost"])
-async def test_what_goes_on_without_a_worker_is_taken_up_before_what_has_not_begun(
-    harness: Harness, loss: str
-) -> None:
+async def test_tasks_that_need_no_slot_are_claimed_first_after_a_loss(harness: Harness, loss: str) -> None:
     first = await harness.submit(BOX)
     manual_worker = await harness.manual_worker()
     item = await manual_worker.claim_one()

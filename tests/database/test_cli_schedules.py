@@ -107,7 +107,7 @@ async def test_a_backfill_says_which_moments_before_it_submits(harness: Harness,
     assert (code, out.count("submitted")) == (0, 2)
 
 
-async def test_what_is_no_schedule_is_refused(harness: Harness, dsn: str) -> None:
+async def test_schedules_command_refuses_an_invalid_schedule(harness: Harness, dsn: str) -> None:
     await harness.publish(HELLO)
     terminal = Terminal(dsn)
     for words, code in (

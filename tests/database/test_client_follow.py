@@ -107,7 +107,7 @@ async def test_the_feed_of_all_jobs_goes_on_where_it_broke_off(api: ApiClient) -
         assert seqs == [*range(seqs[0], seqs[0] + len(seqs))]
 
 
-async def test_what_passes_is_waited_for_and_what_does_not_is_said(
+async def test_client_waits_for_temporary_errors_and_raises_the_others(
     api: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id, numbers = await ended_job(api)

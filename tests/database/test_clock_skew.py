@@ -88,7 +88,7 @@ async def test_callbacks_are_signed_by_the_databases_time(harness: Harness, even
     assert abs(int(receiver.requests[0].headers["webhook-timestamp"]) - now) < 30
 
 
-def test_what_is_known_better_is_not_made_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_estimate_is_not_replaced_by_a_worse_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "_base", None)
     began = time.monotonic()
     clock.synchronize(datetime.now(UTC), began)

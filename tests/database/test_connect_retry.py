@@ -116,7 +116,7 @@ async def test_nobody_waits_for_ever(harness: Harness, dsn: str, monkeypatch: py
         await open_server(dsn, harness.settings)
 
 
-async def test_what_waiting_does_not_mend_is_said_at_once(
+async def test_errors_that_waiting_does_not_mend_are_raised_at_once(
     harness: Harness, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def other(_: object) -> None:

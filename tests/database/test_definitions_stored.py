@@ -48,7 +48,7 @@ async def test_an_older_version_can_be_published_late_and_the_newest_is_the_defa
 
 
 @pytest.mark.parametrize("second", [ONE, OTHER])
-async def test_of_two_who_publish_at_once_the_second_is_answered_too(
+async def test_the_second_of_two_concurrent_publishes_is_answered_too(
     harness: Harness, second: str, eventually: Any
 ) -> None:
     """The second waits for the first to commit, and must then see what it published."""
@@ -63,7 +63,7 @@ async def test_of_two_who_publish_at_once_the_second_is_answered_too(
             await waiting
 
 
-async def test_of_two_who_publish_at_once_the_second_wins_when_the_first_gives_up(
+async def test_the_second_of_two_concurrent_publishes_wins_when_the_first_gives_up(
     harness: Harness, eventually: Any
 ) -> None:
     with contextlib.suppress(RuntimeError):
@@ -108,7 +108,7 @@ async def _waits(harness: Harness) -> list[tuple[Any, ...]]:
     return await harness.rows("select 1 from pg_locks where not granted")
 
 
-async def test_one_more_workflow_does_not_push_out_those_in_use(harness: Harness) -> None:
+async def test_the_definition_cache_keeps_workflows_in_use_when_one_more_comes(harness: Harness) -> None:
     """A pass that begins a child job still needs the workflows of its own jobs."""
     ids = [await harness.publish(f"workflow_id: w{n}\nnodes:\n  a: {{handler: echo}}\n") for n in range(4)]
     catalog = DefinitionCache(size=3)

@@ -86,7 +86,7 @@ async def test_a_relay_that_lost_its_claim_records_in_vain(harness: Harness) -> 
     assert await states(harness) == [("delivered", 2, 200)]
 
 
-async def test_one_at_a_time_spreads(harness: Harness) -> None:
+async def test_one_relay_at_a_time_spreads_the_outbox(harness: Harness) -> None:
     """Else a later event of a job could become a delivery before an earlier one."""
     await harness.submit(HELLO, callback={"url": "http://127.0.0.1:9/"})
     async with harness.db.transaction("test") as first:
@@ -141,7 +141,7 @@ async def test_with_an_event_come_those_that_follow_it(harness: Harness) -> None
         "origin = 'http://elsewhere:80'",
     ],
 )
-async def test_what_follows_ends_at_the_first_that_is_not_free(harness: Harness, change: str) -> None:
+async def test_following_deliveries_end_at_the_first_that_is_not_free(harness: Harness, change: str) -> None:
     await harness.rows(TALKING, jobs=1, events=6)
     await harness.rows(f"update cograil.deliveries set {change} where seq = 3")
     claimed = await claim(harness, TALKED_TO)
@@ -149,7 +149,7 @@ async def test_what_follows_ends_at_the_first_that_is_not_free(harness: Harness,
     await harness.rows("delete from cograil.deliveries")
 
 
-async def test_nothing_follows_one_that_has_failed_before(harness: Harness) -> None:
+async def test_a_delivery_that_has_failed_before_has_no_followers(harness: Harness) -> None:
     """Another relay may have taken what follows: it did not have to wait any more."""
     await harness.rows(TALKING, jobs=1, events=3)
     await harness.rows("update cograil.deliveries set holds_until = now() + interval '1 s' where seq = 1")
@@ -199,7 +199,7 @@ async def test_tenants_take_turns_however_long_the_others_have_waited(harness: H
     await harness.rows("delete from cograil.deliveries")
 
 
-async def test_who_has_much_in_hand_waits_for_the_others_and_leaves_them_room(harness: Harness) -> None:
+async def test_a_tenant_with_many_claims_waits_for_the_others_and_leaves_them_room(harness: Harness) -> None:
     for number in range(20):
         await wait(harness, 5, f"http://silent{number}:80", "greedy", hours=5)
     await wait(harness, 5, "http://fresh:80", "small")

@@ -97,7 +97,7 @@ async def test_workflows_are_listed_with_their_numbers_of_nodes(api: ApiClient, 
     assert "nodes" in out.splitlines()[0]
 
 
-async def test_what_waits_for_a_worker_is_queued(harness: Harness, dsn: str) -> None:
+async def test_a_task_that_waits_for_a_worker_is_listed_as_queued(harness: Harness, dsn: str) -> None:
     job = await harness.submit(HELLO)
     shown = await cograil(dsn, "show", job)
     assert "queued" in shown

@@ -43,7 +43,7 @@ async def all_events(harness: Harness) -> Seen:
     return [(str(job), seq) for job, seq in await harness.rows("select job_id, seq from cograil.events")]
 
 
-async def test_what_commits_late_is_not_passed_over(harness: Harness) -> None:
+async def test_an_event_that_commits_late_is_not_passed_over(harness: Harness) -> None:
     """The earlier transaction, with the lesser number and time, commits after the later one was shown."""
     early, late = await harness.submit(WORK), await harness.submit(WORK)
     begun = await now(harness)
@@ -57,7 +57,7 @@ async def test_what_commits_late_is_not_passed_over(harness: Harness) -> None:
     assert (await follow(harness, place))[0] == []
 
 
-async def test_what_commits_late_under_a_savepoint_is_not_passed_over(harness: Harness) -> None:
+async def test_an_event_that_commits_late_under_a_savepoint_is_not_passed_over(harness: Harness) -> None:
     """Inside a savepoint a row carries the number of that, which no snapshot names."""
     job, other = await harness.submit(WORK), await harness.submit(WORK)
     begun = await now(harness)
@@ -150,7 +150,7 @@ async def test_many_listeners_hear_the_same_from_one_look(harness: Harness, live
             assert await asyncio.gather(*ears) == [[(job, seq) for seq in (1, 2, 3, 4)]] * 5
 
 
-async def test_whoever_joins_does_not_move_the_others_on(harness: Harness, live: EventSubscribers) -> None:
+async def test_a_new_subscriber_does_not_move_the_others_on(harness: Harness, live: EventSubscribers) -> None:
     """They would not be told of what lies between."""
     await live.now("default")
     before = live._feeds["default"].place
@@ -159,7 +159,7 @@ async def test_whoever_joins_does_not_move_the_others_on(harness: Harness, live:
     assert live._feeds["default"].place == before
 
 
-async def test_whoever_is_far_behind_reads_for_himself(
+async def test_a_subscriber_that_is_far_behind_reads_for_itself(
     harness: Harness, live: EventSubscribers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than is kept for all, in pages that are smaller than what came in one stretch."""
@@ -173,7 +173,9 @@ async def test_whoever_is_far_behind_reads_for_himself(
         assert await take(live, begun, 20) == sorted(await all_events(harness))
 
 
-async def test_nothing_is_asked_while_nobody_listens(harness: Harness, live: EventSubscribers) -> None:
+async def test_the_feed_sends_no_queries_without_subscribers(
+    harness: Harness, live: EventSubscribers
+) -> None:
     """No task, no session that listens, and none again when the last one has gone."""
     assert not live._tasks
     with live.listen("default"):

@@ -69,7 +69,7 @@ async def test_no_ordinary_claim_takes_a_task_that_must_run_alone(harness: Harne
     assert [item.job_id for item in await (await harness.manual_worker()).claim_alone()] == [suspect]
 
 
-async def test_they_are_taken_one_by_one_the_most_urgent_first(harness: Harness) -> None:
+async def test_exclusive_tasks_are_taken_one_by_one_the_most_urgent_first(harness: Harness) -> None:
     plain = await lose_twice(harness)
     manual_worker = await harness.manual_worker()
     urgent = await harness.submit(one(), priority=5)
@@ -153,7 +153,7 @@ async def test_whose_children_die_is_not_held_for_a_killer_of_workers(harness: H
 # -- who makes room ---------------------------------------------------------------------------------------
 
 
-async def test_of_those_that_can_run_it_the_youngest_worker_makes_room(harness: Harness) -> None:
+async def test_the_youngest_worker_that_can_run_an_exclusive_task_makes_room(harness: Harness) -> None:
     old, young = await harness.manual_worker("old"), await harness.manual_worker("young")
     other_queue = await harness.manual_worker("other", queues=["other"])
     seen = [await manual_worker.heartbeat() for manual_worker in (old, young, other_queue)]
@@ -257,7 +257,9 @@ async def test_a_worker_that_starts_takes_it_before_all_others(harness: Harness,
         await eventually(lambda: crew.begun == ["suspect 0", "ordinary 0"])
 
 
-async def test_one_after_the_other_none_beside_another(harness: Harness, eventually: Any) -> None:
+async def test_exclusive_tasks_run_one_after_the_other_and_not_beside_others(
+    harness: Harness, eventually: Any
+) -> None:
     crew = Crew(harness)
     for _ in range(3):
         await harness.submit(one("suspect"))

@@ -269,7 +269,7 @@ nodes:
 
 
 @pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
-async def test_nothing_stands_in_the_way_of_a_job_that_has_ended(harness: Harness, end: str) -> None:
+async def test_explain_lists_no_blockers_of_a_job_that_has_ended(harness: Harness, end: str) -> None:
     job = await harness.submit(one(attempts=1))
     worker = await harness.manual_worker()
     if end == "cancelled":

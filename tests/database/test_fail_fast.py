@@ -54,7 +54,7 @@ async def test_the_first_failure_cancels_the_rest(harness: Harness) -> None:
     assert not await worker.report(items["good"], {})
 
 
-async def test_what_was_reported_before_counts_though_it_was_not_read_yet(
+async def test_a_result_reported_before_a_fail_fast_counts_though_it_was_unread(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two reports the first fails the job; the other is still in the inbox when that is decided."""

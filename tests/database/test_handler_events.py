@@ -57,7 +57,7 @@ async def in_outbox(harness: Harness) -> list[tuple[Any, ...]]:
 # -- handlers -------------------------------------------------------------------------------------------
 
 
-async def test_what_attempts_tell_is_heard_once_and_in_order(harness: Harness, eventually: Any) -> None:
+async def test_events_of_attempts_are_delivered_once_and_in_order(harness: Harness, eventually: Any) -> None:
     harness.registry.register(counting_aloud)
     async with open_receiver() as receiver, harness.running(), run_relay(harness):
         job = await harness.submit(one("counting_aloud"), callback=receiver.callback(events=[DONE]))
@@ -98,7 +98,7 @@ async def test_threads_tell_too_and_what_cannot_be_told_fails_the_attempt(harnes
 # -- fences and lost answers ----------------------------------------------------------------------------
 
 
-async def test_whoever_lost_the_attempt_tells_nobody_and_keeps_nothing(harness: Harness) -> None:
+async def test_an_attempt_that_lost_its_lease_sends_no_event_and_keeps_nothing(harness: Harness) -> None:
     nobody = {"url": "http://127.0.0.1:9999/"}
     job = await harness.submit(one("echo"), callback=nobody)
     slow = await harness.manual_worker("slow")

@@ -33,7 +33,7 @@ def instead(monkeypatch: pytest.MonkeyPatch, name: str, **facts: Any) -> None:
     monkeypatch.setattr(health_routes, "CHECKS", checks)
 
 
-async def test_all_is_well(api: ApiClient) -> None:
+async def test_health_is_ok_when_all_checks_pass(api: ApiClient) -> None:
     async with api.harness.running():
         answer = await api.get("/health")
     assert (answer.status, answer.body["status"]) == (200, "healthy")

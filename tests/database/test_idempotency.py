@@ -54,7 +54,7 @@ each_policy = pytest.mark.parametrize("policy", EVERY, ids=lambda policy: policy
 
 
 @each_policy
-async def test_of_ten_at_once_exactly_one_is_new(harness: Harness, policy: Policy) -> None:
+async def test_exactly_one_of_ten_concurrent_decisions_is_new(harness: Harness, policy: Policy) -> None:
     decisions = await asyncio.gather(*(decide(harness, policy) for _ in range(10)))
     assert sum(isinstance(decision, New) for decision in decisions) == 1
     others = {type(decision) for decision in decisions} - {New}
@@ -94,7 +94,9 @@ async def test_the_lock_is_taken_before_the_look_up(harness: Harness, eventually
     assert (decision.record.job_id, decision.record.job_status) == (job, "running")
 
 
-async def test_who_waited_for_one_that_rolled_back_is_new(harness: Harness, eventually: Any) -> None:
+async def test_a_caller_that_waited_for_a_rolled_back_decision_is_new(
+    harness: Harness, eventually: Any
+) -> None:
     with contextlib.suppress(KeyError):
         async with harness.db.transaction("decide") as tx:
             await idempotency.decide(tx, KEY, AAA, replay())
@@ -104,7 +106,7 @@ async def test_who_waited_for_one_that_rolled_back_is_new(harness: Harness, even
     assert isinstance(await second, New)
 
 
-async def test_of_ten_at_once_one_replaces_what_has_expired(harness: Harness) -> None:
+async def test_one_of_ten_concurrent_decisions_replaces_an_expired_record(harness: Harness) -> None:
     first = await begin_turn(harness, replay(keep_seconds=60))
     await pass_time(harness, 61)
     decisions = await asyncio.gather(*(decide(harness, replay()) for _ in range(10)))
@@ -260,7 +262,7 @@ async def test_a_new_turn_that_is_given_back_leaves_no_record(harness: Harness) 
     assert await begin_turn(harness, replay()) > fence
 
 
-async def test_who_has_lost_the_turn_can_neither_give_it_back_nor_to_a_job(harness: Harness) -> None:
+async def test_a_caller_that_lost_the_turn_can_neither_give_it_back_nor_to_a_job(harness: Harness) -> None:
     job, policy = await harness.submit(ONE), attach(turn_seconds=60)
     zombie = await begin_turn(harness, policy)
     await pass_time(harness, 61)
@@ -271,7 +273,7 @@ async def test_who_has_lost_the_turn_can_neither_give_it_back_nor_to_a_job(harne
     assert await store_answer(harness, fence, 1), "what the next one has begun stays with the next one"
 
 
-async def test_who_has_lost_the_turn_to_refresh_cannot_give_it_back(harness: Harness) -> None:
+async def test_a_caller_that_lost_the_turn_to_refresh_cannot_give_it_back(harness: Harness) -> None:
     policy = cache(60, 600, turn_seconds=60)
     await store_answer(harness, await begin_turn(harness, policy), 1)
     turns = []
@@ -351,7 +353,7 @@ async def test_a_record_does_not_expire_while_its_job_runs(harness: Harness) -> 
     assert await prune(harness) == 1
 
 
-async def test_what_has_expired_is_pruned_in_batches_and_nothing_else(harness: Harness) -> None:
+async def test_expired_records_are_pruned_in_batches_and_no_others(harness: Harness) -> None:
     for number in range(5):
         await begin_turn(harness, replay(keep_seconds=60), Key("t", "old", str(number)))
     await pass_time(harness, 61)

@@ -57,7 +57,7 @@ async def test_a_stale_answer_is_served_and_exactly_one_refreshes_it(harness: Ha
     assert decision.record.answer == "new"
 
 
-async def test_one_refreshes_though_nobody_takes_the_lock(
+async def test_one_caller_refreshes_though_nobody_takes_the_lock(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
     async def no_lock(*_: Any) -> None: ...
@@ -124,7 +124,7 @@ async def test_an_answer_too_old_to_serve_is_computed_anew_by_one(harness: Harne
     assert sorted(type(decision).__name__ for decision in decisions) == ["Attach"] * 4 + ["New"]
 
 
-async def test_who_comes_while_the_refresh_outlives_the_old_answer_attaches(harness: Harness) -> None:
+async def test_a_caller_attaches_while_the_refresh_outlives_the_old_answer(harness: Harness) -> None:
     await cached(harness)
     await pass_time(harness, 85)
     assert isinstance(await decide(harness, CACHE), Stale)

@@ -89,7 +89,7 @@ async def handed_out(harness: Harness, worker: ManualWorker, case: str) -> tuple
 
 
 @pytest.mark.parametrize("case", ["plain", "retried", "timed", "paused", "heard"])
-async def test_it_leaves_what_an_advance_leaves(harness: Harness, case: str) -> None:
+async def test_a_last_task_leaves_the_rows_that_an_advance_leaves(harness: Harness, case: str) -> None:
     """Rows of every table, but for moments and numbers of tasks."""
     await harness.rows(f"alter table cograil.tasks alter column id restart with {FIRST_TASK}")
     if case == "heard":
@@ -135,7 +135,7 @@ async def test_the_result_is_read_like_any_other(harness: Harness) -> None:
     ],
     ids=["two nodes", "limit of jobs", "limit of a node"],
 )
-async def test_what_an_orchestrator_must_decide_is_no_last_task(harness: Harness, text: str) -> None:
+async def test_a_task_followed_by_a_decision_is_not_a_last_task(harness: Harness, text: str) -> None:
     await harness.submit(text)
     await harness.advance()
     async with harness.db.transaction("admit") as tx:
@@ -154,7 +154,7 @@ async def test_a_failure_is_news(harness: Harness) -> None:
     assert (await harness.event_types(job))[-1] == "node_dispatched"
 
 
-async def test_what_happened_meanwhile_is_decided_first(harness: Harness) -> None:
+async def test_news_of_a_job_are_decided_before_its_last_task_ends_it(harness: Harness) -> None:
     """The heartbeat has told that it began: the job's seq is another, so an orchestrator ends it."""
     job = await harness.submit(ONE, {"name": "Ada"})
     worker = await harness.manual_worker()
@@ -170,7 +170,7 @@ async def test_what_happened_meanwhile_is_decided_first(harness: Harness) -> Non
     assert (await harness.event_types(job)).count("node_started") == 1
 
 
-async def test_whoever_has_the_job_locked_is_not_waited_for(harness: Harness) -> None:
+async def test_a_last_task_does_not_wait_for_the_lock_of_its_job(harness: Harness) -> None:
     """A cancel has the job's lock and waits for the task: the report must not wait for the job."""
     job = await harness.submit(ONE, {"name": "Ada"})
     worker = await harness.manual_worker()

@@ -75,7 +75,7 @@ async def test_a_lease_that_is_over_can_be_taken_with_a_higher_fence(harness: Ha
     assert await acquired(harness, holder="two") > first
 
 
-async def test_of_two_who_go_on_from_the_same_state_only_the_holder_can(harness: Harness) -> None:
+async def test_only_the_lease_holder_of_two_with_the_same_state_can_go_on(harness: Harness) -> None:
     """The seed compares versions; here the fence is the version."""
     old = await acquired(harness, holder="one")
     await harness.rows(EXPIRE, name="n")
@@ -90,21 +90,21 @@ async def test_of_two_who_go_on_from_the_same_state_only_the_holder_can(harness:
 # -- at once ----------------------------------------------------------------------------------------------
 
 
-async def test_of_ten_at_once_one_acquires(harness: Harness) -> None:
+async def test_one_of_ten_concurrent_acquires_gets_the_lease(harness: Harness) -> None:
     got = await asyncio.gather(*(acquire(harness, holder=str(number)) for number in range(10)))
     winners = [str(number) for number, lease in enumerate(got) if isinstance(lease, Acquired)]
     assert len(winners) == 1
     assert {lease.holder for lease in got if isinstance(lease, Taken)} == set(winners)
 
 
-async def test_of_ten_at_once_one_takes_over(harness: Harness) -> None:
+async def test_one_of_ten_concurrent_takeovers_gets_the_lease(harness: Harness) -> None:
     first = await acquired(harness)
     await harness.rows(EXPIRE, name="n")
     got = await asyncio.gather(*(acquire(harness, holder=str(number)) for number in range(10)))
     assert [lease.fence for lease in got if isinstance(lease, Acquired)] == [first + 1]
 
 
-async def test_who_waited_for_an_acquire_that_rolled_back_gets_the_lease(
+async def test_a_caller_that_waited_for_a_rolled_back_acquire_gets_the_lease(
     harness: Harness, eventually: Any
 ) -> None:
     with contextlib.suppress(KeyError):
@@ -116,7 +116,7 @@ async def test_who_waited_for_an_acquire_that_rolled_back_gets_the_lease(
     assert isinstance(await waiting, Acquired)
 
 
-async def test_who_waited_knows_the_job_that_was_submitted_meanwhile(
+async def test_a_refused_acquire_knows_the_job_that_was_submitted_meanwhile(
     harness: Harness, eventually: Any
 ) -> None:
     """Seen with the eyes of before the wait, that job would not exist and its lease would be free."""
@@ -176,7 +176,7 @@ async def test_an_acquire_waits_for_a_heartbeat_that_is_being_committed(
     assert await check(harness, fence)
 
 
-async def test_what_is_written_after_a_check_is_written_under_the_lease(
+async def test_a_write_after_a_lease_check_is_written_under_the_lease(
     harness: Harness, eventually: Any
 ) -> None:
     """The lease ends while the transaction is open: the takeover waits for its commit."""
@@ -209,7 +209,7 @@ async def test_a_heartbeat_extends_by_the_clock_of_the_database(harness: Harness
     assert 3590 < (await harness.rows(query))[0][0] <= 3600
 
 
-async def test_what_is_over_is_over_even_if_nobody_took_it(harness: Harness) -> None:
+async def test_an_expired_lease_is_over_even_if_nobody_took_it(harness: Harness) -> None:
     fence = await acquired(harness)
     await harness.rows(EXPIRE, name="n")
     assert not await heartbeat(harness, fence)
@@ -268,7 +268,7 @@ async def test_a_job_holds_its_lease_while_it_lives_without_a_heartbeat(harness:
 
 
 @pytest.mark.parametrize("end", ["completed", "cancelled", "gone"])
-async def test_it_ends_with_the_job(harness: Harness, end: str) -> None:
+async def test_a_lease_ends_with_its_job(harness: Harness, end: str) -> None:
     job = await harness.submit(ONE)
     fence = await acquired(harness, job_id=job)
     if end == "completed":

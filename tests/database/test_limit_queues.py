@@ -66,7 +66,7 @@ async def test_a_job_from_sql_whose_key_is_none_fails(harness: Harness, who: Any
     assert await harness.rows("select 1 from cograil.admissions") == []
 
 
-async def test_of_many_that_are_submitted_only_the_one_without_a_key_is_refused(harness: Harness) -> None:
+async def test_a_submit_of_many_jobs_refuses_only_the_one_without_a_key(harness: Harness) -> None:
     await harness.publish(WORKFLOW.format(name="keyed", limits=BY_WHO))
     submissions = [Submission("keyed", {"who": who}) for who in ("a", ["no", "key"], "b")]
     async with harness.db.transaction("submit") as tx:
@@ -157,7 +157,7 @@ async def test_the_first_in_line_goes_by_the_rate_it_was_made_with(harness: Harn
 
 
 @each_kind
-async def test_those_under_another_limit_wait_until_they_are_the_first(harness: Harness, text: str) -> None:
+async def test_jobs_under_another_limit_wait_until_they_are_the_first(harness: Harness, text: str) -> None:
     first = await harness.submit_many(text.format(name="v", limits="{concurrency: 3}"), [{}] * 2)
     await harness.submit_many(text.format(name="v", limits="{concurrency: 1}"), [{}] * 2)
     assert await let_all_go(harness) == 2
@@ -184,7 +184,7 @@ async def test_a_job_that_ends_leaves_the_line_and_its_place_at_once(harness: Ha
 
 
 @each_kind
-async def test_who_cancels_makes_room_for_the_next_without_a_tick(
+async def test_a_cancelled_job_makes_room_for_the_next_without_a_tick(
     dsn: str, text: str, eventually: Any
 ) -> None:
     settings = quick_settings(lease={"seconds": 600.0, "heartbeat_seconds": 200.0, "scan_seconds": 300.0})

@@ -65,7 +65,7 @@ async def test_a_job_is_followed_to_its_end(shop: ApiClient) -> None:
     assert past + [event.data for event in rest[:-1]] == events
 
 
-async def test_whoever_comes_again_misses_nothing_and_hears_nothing_twice(shop: ApiClient) -> None:
+async def test_a_client_that_reconnects_misses_no_event_and_gets_none_twice(shop: ApiClient) -> None:
     async with shop.harness.running():
         job_id = await shop.submit("hello")
         await shop.harness.ended(job_id)
@@ -270,7 +270,7 @@ async def test_a_stream_that_breaks_off_says_so_and_can_go_on(
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_who_may_look_may_listen(shop: ApiClient, role: Role) -> None:
+async def test_a_role_that_may_read_jobs_may_follow_their_events(shop: ApiClient, role: Role) -> None:
     job_id = await shop.submit("hello")
     key = await shop.make_key(role)
     for path in (FEED, stream_of(job_id)):
@@ -373,7 +373,7 @@ async def test_other_routes_are_no_sockets_and_sockets_no_routes(shop: ApiClient
         (b"\x88\x80\0\0\0\0", 1000),
     ],
 )
-async def test_what_is_no_frame_of_ours_ends_the_socket(shop: ApiClient, frame: bytes, code: int) -> None:
+async def test_an_invalid_frame_ends_the_socket(shop: ApiClient, frame: bytes, code: int) -> None:
     async with open_websocket(shop.port, f"/ws/jobs/{await shop.submit('hello')}?after=4") as socket:
         socket.writer.write(frame)
         assert (await socket.messages())[:2] == ([], code)

@@ -115,7 +115,7 @@ async def test_passes_that_keep_up_do_not_walk_over_what_was_taken_either(harnes
 # -- and nothing is missed ----------------------------------------------------------------------------------
 
 
-async def test_what_is_given_back_behind_the_place_is_found_when_nothing_else_is_left(
+async def test_a_task_released_behind_the_scan_cursor_is_found_when_no_other_is_left(
     harness: Harness,
 ) -> None:
     await harness.submit_many(one(), [{}] * 4)

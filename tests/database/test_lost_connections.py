@@ -91,7 +91,7 @@ async def test_after_a_long_outage_the_server_is_found_within_two_seconds(server
             assert await asking == 1
 
 
-async def test_who_lost_its_session_before_the_commit_knows_that_nothing_was_done(dsn: str) -> None:
+async def test_a_session_lost_before_the_commit_is_known_to_have_done_nothing(dsn: str) -> None:
     """At the commit itself nobody knows: it may have been heard."""
     end = Statement("end", "select pg_terminate_backend(%(pid)s, 5000)", "")
     async with Database(dsn, DatabaseSettings(pool_size=2, allow_unsafe=True)) as db:
@@ -120,7 +120,7 @@ async def test_who_lost_its_session_before_the_commit_knows_that_nothing_was_don
         assert await ask(db) == 1
 
 
-def test_of_several_hosts_the_one_that_takes_writes_is_wanted() -> None:
+def test_the_host_that_takes_writes_is_chosen_of_several() -> None:
     several = engine_conninfo("postgresql://u@a:1,b:2/d", DatabaseSettings(), "x")
     assert "target_session_attrs=read-write" in several
     conninfo = engine_conninfo("postgresql://u@a:1,b:2/d?target_session_attrs=any", DatabaseSettings(), "x")

@@ -107,7 +107,7 @@ async def test_a_job_is_counted_once_it_is_committed(harness: Harness) -> None:
     assert 0 <= waited <= ran < 20
 
 
-async def test_what_is_rolled_back_was_never_counted(harness: Harness) -> None:
+async def test_rolled_back_changes_are_never_counted(harness: Harness) -> None:
     before = (await told(harness))["cograil_jobs_submitted_total"]
     noted: list[str] = []
     try:
@@ -129,7 +129,7 @@ async def test_a_lease_that_ended_is_counted(harness: Harness) -> None:
     assert (await harness.tick()).dead == 0
 
 
-async def test_who_takes_openmetrics_gets_the_traces_of_jobs(harness: Harness, dsn: str) -> None:
+async def test_openmetrics_has_the_traces_of_jobs(harness: Harness, dsn: str) -> None:
     trace = "c" * 32
     async with harness.running():
         await harness.ended(await harness.submit(TWO, trace_parent=f"00-{trace}-{'d' * 16}-01"))
@@ -156,7 +156,7 @@ async def test_requests_are_counted_by_method_and_hundreds(harness: Harness, api
     assert (count("2xx") - good, count("4xx") - bad) == (1, 1)
 
 
-def test_of_many_queues_the_deepest_have_names_and_the_rest_is_one() -> None:
+def test_the_deepest_of_many_queues_are_named_and_the_rest_is_one() -> None:
     samples = [("cograil_queue_depth", f"q{number}", "ready", float(number)) for number in range(1, 301)]
     samples += [("cograil_oldest_ready_seconds", f"q{number}", "", float(number)) for number in range(1, 301)]
     text, _ = metrics.exposition(samples)
@@ -166,7 +166,7 @@ def test_of_many_queues_the_deepest_have_names_and_the_rest_is_one() -> None:
     assert 'cograil_oldest_ready_seconds{queue="others"} 200.0' in text.decode()
 
 
-def test_what_others_may_see_has_nothing_of_jobs() -> None:
+def test_public_metrics_have_nothing_of_jobs() -> None:
     text, _ = metrics.exposition(None)
     names = {family.name for family in text_string_to_metric_families(text.decode())}
     assert {name for name in names if name.startswith("cograil_") and not name.endswith("_created")} == {

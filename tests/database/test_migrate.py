@@ -139,7 +139,7 @@ async def test_a_program_works_with_newer_steps_when_all_of_them_are_compatible(
 
 
 @pytest.mark.parametrize("mark", ["-- compatible: no\n", "", "select 1;\n-- compatible: yes\n"])
-async def test_one_newer_step_that_is_not_compatible_stops_an_older_program(
+async def test_one_newer_incompatible_step_stops_an_older_program(
     conn: Any, tmp_path: Path, mark: str
 ) -> None:
     first, last = "create table a ();", "-- compatible: yes\ncreate table c ();"
@@ -257,7 +257,7 @@ async def test_migrating_processes_apply_each_step_once(empty_dsn: str, conn: An
     assert await versions(conn) == [1, 2]
 
 
-async def test_of_two_programs_with_different_files_the_second_is_told(
+async def test_the_second_of_two_programs_with_different_migrations_is_refused(
     empty_dsn: str, conn: Any, tmp_path: Path
 ) -> None:
     mine = write(tmp_path / "mine", "create table a (); select pg_sleep(0.05);")

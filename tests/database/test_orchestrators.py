@@ -89,7 +89,7 @@ async def test_jobs_that_another_is_advancing_are_passed_over(harness: Harness) 
     assert await harness.advance() == 1
 
 
-async def test_one_that_is_stopped_in_its_transaction_loses_its_lock(dsn: str, eventually: Any) -> None:
+async def test_an_orchestrator_stopped_in_its_transaction_loses_its_lock(dsn: str, eventually: Any) -> None:
     """Its session is ended by the server; the other takes the job, and the stopped one's commit fails."""
     settings = quick_settings(database={"allow_unsafe": True, "idle_in_transaction_seconds": 0.5})
     async with open_harness(dsn, settings) as harness, harness.orchestrator(), harness.worker():
@@ -111,7 +111,7 @@ async def test_moments_come_without_any_notice(harness: Harness, monkeypatch: py
         assert await all_ended(harness, [waiting, later], 15) == {"completed": 2}
 
 
-async def test_all_goes_on_when_every_notice_is_lost(
+async def test_orchestrators_go_on_when_every_notification_is_lost(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
     """The connection is there and silent: nobody notices but by the ping that does not come back."""
@@ -300,7 +300,7 @@ async def test_an_orchestrator_ticks_no_faster_for_a_job_that_it_has_set_aside(
 
 
 @pytest.mark.parametrize("whose", ["job", "task"])
-async def test_what_a_rate_held_back_begins_when_the_rate_allows_it(calm: Harness, whose: str) -> None:
+async def test_a_job_held_back_by_a_rate_begins_when_the_rate_allows_it(calm: Harness, whose: str) -> None:
     """Not with the next look at everything, which is half a minute away here."""
     limits = "limits: {rate: {count: 1, per_seconds: 1}}"
     of_job, of_task = (limits, "") if whose == "job" else ("", f", {limits}")

@@ -74,7 +74,7 @@ async def test_without_keys_pages_are_open_here_as_the_api_is(browser: PageClien
     assert away.status == 403
 
 
-async def test_who_names_no_page_is_shown_the_first(browser: PageClient) -> None:
+async def test_the_root_redirects_browsers_to_the_first_page(browser: PageClient) -> None:
     """For now only: a browser that kept it would come here with whatever is at this port tomorrow."""
     for path, status in (("/", 307), ("/ui", 308)):
         answer = await browser.get(path)
@@ -213,9 +213,7 @@ async def test_a_field_that_does_not_fit_the_workflow_is_marked(
     assert (wrong.status, b'aria-invalid="true"' in wrong.raw) == (422, True), wrong.raw
 
 
-async def test_what_a_job_says_is_text_and_never_markup(
-    browser: PageClient, api: ApiClient, harness: Harness
-) -> None:
+async def test_text_of_a_job_is_never_markup(browser: PageClient, api: ApiClient, harness: Harness) -> None:
     nasty = "</script><script>alert(1)</script>"
     await harness.publish(HELLO)
     job_id = await harness.submit(HELLO, {"name": nasty}, labels={"<b>": nasty}, submitted_by=nasty[:60])

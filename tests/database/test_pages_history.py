@@ -139,7 +139,7 @@ async def test_a_task_keeps_its_input_over_all_attempts_and_so_keeps_one(
     assert b"Input of attempt" not in page.raw
 
 
-async def test_of_many_events_the_last_are_shown(
+async def test_the_last_of_many_events_are_shown(
     harness: Harness, browser: PageClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_page, "EVENTS", 8)

@@ -168,7 +168,7 @@ async def test_a_pooler_that_swallows_session_settings_is_recognised(server: Ser
             assert db.is_pooled
 
 
-async def test_what_was_said_of_the_pooler_counts(pooled: PgBouncer) -> None:
+async def test_the_pooled_setting_wins_over_detection(pooled: PgBouncer) -> None:
     async with Database(pooled.direct_url, DatabaseSettings(pooled=True)) as db:
         assert db.is_pooled
         assert db.direct is None
@@ -186,7 +186,7 @@ async def test_our_settings_hold_in_our_transactions_and_nowhere_else(pooled: Pg
             assert await (await other.execute(PLAIN_SETTINGS)).fetchone() == ("on", "Europe/Berlin")
 
 
-async def test_who_stops_inside_a_transaction_loses_its_locks(
+async def test_a_session_stopped_inside_a_transaction_loses_its_locks(
     pooled: PgBouncer, eventually: Eventually
 ) -> None:
     settings = DatabaseSettings(idle_in_transaction_seconds=0.3)

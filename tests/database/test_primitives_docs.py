@@ -77,7 +77,7 @@ async def test_the_registry_is_called_as_often_as_it_allows(
     assert all(0 < wait <= 1 / 7 for wait in waits)
 
 
-async def test_what_is_submitted_twice_is_one_job(harness: Harness, shown: dict[str, Any]) -> None:
+async def test_a_documented_double_submit_makes_one_job(harness: Harness, shown: dict[str, Any]) -> None:
     await harness.publish(PLAIN.format("w"))
     ask = shown["submit_once"]
     code, job = await ask(harness.db, harness.engine_context, "default", "k", "w", {"a": 1, "b": 2})

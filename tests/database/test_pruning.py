@@ -52,7 +52,7 @@ async def records_left(harness: Harness) -> int:
 
 
 @pytest.mark.parametrize("days", [DAYS, 0])
-async def test_all_records_whose_time_is_over_go_in_one_sweep(harness: Harness, days: float) -> None:
+async def test_all_expired_records_go_in_one_sweep(harness: Harness, days: float) -> None:
     """However many came in the minute since the last one; 0 days keep the jobs, not these."""
     await expired_records(harness, 2 * retention_sweep.BATCH_RECORDS + 7)
     async with harness.db.transaction("test") as tx:
@@ -67,7 +67,9 @@ async def test_a_sweep_stops_pruning_when_its_time_is_up(harness: Harness) -> No
     assert await records_left(harness) == 1
 
 
-async def test_each_batch_of_records_is_a_transaction_of_its_own(harness: Harness, tmp_path: Path) -> None:
+async def test_each_batch_of_expired_records_is_a_transaction_of_its_own(
+    harness: Harness, tmp_path: Path
+) -> None:
     """So a sweep that is killed has to do little again, and nobody's row is locked for long."""
     await expired_records(harness, 2 * retention_sweep.BATCH_RECORDS)
     log = tmp_path / "points"

@@ -80,7 +80,7 @@ async def delivered(harness: Harness, count: int) -> bool:
     return rows == [(count,)]
 
 
-async def test_nothing_is_kept_when_nobody_listens(harness: Harness) -> None:
+async def test_no_event_is_kept_when_nobody_subscribes(harness: Harness) -> None:
     async with harness.running():
         await harness.ended(await harness.submit(HELLO))
     assert await harness.rows("select count(*) from cograil.outbox") == [(0,)]
@@ -127,7 +127,7 @@ async def test_only_the_events_that_were_asked_for_are_sent(harness: Harness, ev
     ],
     ids=["500", "404", "302", "429", "503", "truncated", "closed", "0.9", "headers"],
 )
-async def test_what_was_not_taken_is_sent_again_with_the_same_id_and_bytes(
+async def test_a_refused_event_is_sent_again_with_the_same_id_and_bytes(
     harness: Harness, eventually: Any, refusal: bytes
 ) -> None:
     script = respond_in_turn(
@@ -277,7 +277,7 @@ async def test_the_events_of_a_job_go_one_at_a_time(harness: Harness, eventually
     assert receiver.types() == ALL
 
 
-async def test_what_was_taken_together_waits_behind_one_that_fails(harness: Harness, eventually: Any) -> None:
+async def test_events_claimed_together_wait_behind_one_that_fails(harness: Harness, eventually: Any) -> None:
     """Many events of a job come in one claim: none is sent before the one that failed, and none was tried."""
     failed: list[str] = []
 
@@ -327,7 +327,7 @@ async def test_retry_after_is_honoured(harness: Harness, eventually: Any) -> Non
     assert second.at - first.at >= 0.95
 
 
-async def test_what_is_not_delivered_in_days_is_a_dead_letter_and_can_be_sent_again(
+async def test_an_event_undelivered_for_days_is_a_dead_letter_and_can_be_sent_again(
     harness: Harness, eventually: Any
 ) -> None:
     async with (

@@ -104,7 +104,7 @@ async def test_a_report_that_fails_is_sent_again_until_it_counts(
 @pytest.mark.parametrize(
     "error", [psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.InsufficientPrivilege]
 )
-async def test_whatever_a_database_says_a_report_is_not_given_up(
+async def test_a_report_is_retried_after_any_database_error(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, error: type[psycopg.Error]
 ) -> None:
     """After a failover the old primary may say that it only reads; the result is still in our hands."""

@@ -76,9 +76,7 @@ async def gossiping(ctx: Context) -> dict[str, Any]:
     return {}
 
 
-async def test_what_a_handler_tells_says_nothing_of_jobs_to_those_outside(
-    api: ApiClient, eventually: Any
-) -> None:
+async def test_a_handler_event_says_nothing_of_jobs_to_the_platform(api: ApiClient, eventually: Any) -> None:
     harness = api.harness
     harness.registry.register(gossiping)
     await harness.publish(FLOW.replace("echo", "gossiping"))

@@ -53,7 +53,7 @@ async def test_without_a_new_epoch_the_same_numbers_come_again(harness: Harness)
     assert (old.worker_id, was.task_id, was.fence) == (new.worker_id, item.task_id, item.fence)
 
 
-async def test_what_was_claimed_before_a_restore_is_late(harness: Harness) -> None:
+async def test_a_task_claimed_before_a_restore_is_late(harness: Harness) -> None:
     (old, was), (new, item) = await old_and_new(harness, has_epoch=True)
     assert old.worker_id != new.worker_id
     assert was.task_id != item.task_id

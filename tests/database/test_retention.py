@@ -113,7 +113,7 @@ async def test_every_table_with_jobs_in_it_is_known_to_retention(harness: Harnes
     assert tables - pruned == KEPT | OF_APPS | EMPTY_BY_THEN
 
 
-async def test_what_is_young_or_active_stays(harness: Harness) -> None:
+async def test_young_and_active_jobs_stay(harness: Harness) -> None:
     young = await completed(harness, 2)
     (queued,) = await make_old(harness, [await harness.submit(one())])
     (nearly,) = await make_old(harness, await completed_again(harness), DAYS - 0.01)
@@ -145,7 +145,7 @@ async def test_without_days_everything_is_kept(harness: Harness) -> None:
     assert len(await all_jobs(harness)) == 1
 
 
-def test_it_is_on_by_default() -> None:
+def test_retention_is_on_by_default() -> None:
     assert Settings().retention.days == 30
 
 
@@ -154,7 +154,7 @@ def test_it_is_on_by_default() -> None:
 
 @pytest.mark.parametrize("column", ["retry_of", "parent_job"])
 @pytest.mark.parametrize("is_forward", [True, False])
-async def test_what_is_tied_to_an_active_job_stays_however_far(
+async def test_jobs_tied_to_an_active_job_stay_however_far(
     harness: Harness, column: str, is_forward: bool
 ) -> None:
     """a - b - c - active, tied in either direction; d - e are a family of their own."""
@@ -268,7 +268,7 @@ async def test_a_sweep_ends_when_its_time_is_over(harness: Harness) -> None:
     assert (await sweep(harness.db, DAYS, seconds=0)).jobs == 0
 
 
-async def test_whatever_point_of_a_batch_fails_a_job_is_there_whole_or_gone(
+async def test_a_batch_that_fails_at_any_point_leaves_a_job_whole_or_gone(
     harness: Harness, tmp_path: Path
 ) -> None:
     """The doctor finds nothing that lost its job, nor a job that lost its events."""

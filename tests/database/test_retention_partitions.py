@@ -78,7 +78,7 @@ async def test_a_new_database_has_this_week_and_the_next_and_rows_land_in_them(h
         assert await homes(harness, job, parent) == {this.name}
 
 
-async def test_as_time_goes_on_the_next_ones_are_made_once(harness: Harness) -> None:
+async def test_partitions_are_created_ahead_once(harness: Harness) -> None:
     before = await names(harness)
     assert await create_ahead(harness.db, WEEK) == 0
     async with harness.db.transaction("test") as tx:
@@ -146,7 +146,7 @@ async def test_a_new_one_is_as_the_default_one_is(harness: Harness) -> None:
         st.tuples(st.integers(1, 40), st.integers(0, 60)), min_size=1, max_size=12
     )  # days of a period, days that pass
 )
-def test_whatever_the_days_of_a_period_are_set_to_periods_never_overlap(
+def test_partitions_never_overlap_when_the_days_of_a_period_change(
     changes: list[tuple[int, int]],
 ) -> None:
     now, made = 1_800_000_000_000, list[Partition]()
@@ -278,7 +278,7 @@ async def _age(harness: Harness, job_id: str) -> float:
     return (float(now) - millis_of(job_id)) / DAY_MILLIS
 
 
-async def test_what_is_ahead_is_never_dropped(harness: Harness) -> None:
+async def test_future_partitions_are_never_dropped(harness: Harness) -> None:
     before = await names(harness)
     assert (await sweep(harness.db, 0.001, 0)).dropped == 0
     assert await names(harness) == before
@@ -287,7 +287,7 @@ async def test_what_is_ahead_is_never_dropped(harness: Harness) -> None:
 # -- locks, turns and crashes -----------------------------------------------------------------------------
 
 
-async def test_somebody_who_reads_delays_the_drop_and_the_making_and_neither_waits_long(
+async def test_a_reader_delays_dropping_and_making_partitions_and_neither_waits_long(
     harness: Harness,
 ) -> None:
     made = await make_period(harness, OLD)
@@ -319,7 +319,7 @@ async def test_a_drop_that_waits_gives_way_so_that_the_engine_goes_on(harness: H
     assert (await sweep(harness.db, DAYS, WEEK)).dropped == 2
 
 
-async def test_one_at_a_time_makes_and_drops(harness: Harness) -> None:
+async def test_one_sweeper_at_a_time_makes_and_drops_partitions(harness: Harness) -> None:
     await drop_all(harness)
     old = await make_period(harness, OLD)
     async with harness.db.transaction("test") as tx:
@@ -333,7 +333,7 @@ async def test_one_at_a_time_makes_and_drops(harness: Harness) -> None:
     assert (swept.created, swept.dropped) == (4, 2)
 
 
-async def test_whatever_point_of_a_sweep_fails_the_next_one_finishes_it(
+async def test_a_sweep_that_fails_at_any_point_is_finished_by_the_next(
     harness: Harness, tmp_path: Path
 ) -> None:
     """Every job is whole or gone, and what the gone ones left goes with the next sweep."""

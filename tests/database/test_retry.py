@@ -91,9 +91,7 @@ async def everything_of(harness: Harness, job_id: str) -> list[Any]:
     return [job, await harness.nodes(job_id), await harness.events(job_id)]
 
 
-async def test_of_a_fan_out_only_the_children_that_failed_run_again(
-    harness: Harness, handlers: Handlers
-) -> None:
+async def test_only_the_failed_children_of_a_fan_out_run_again(harness: Harness, handlers: Handlers) -> None:
     handlers.bad = {"split__1", "split__3"}
     async with harness.running():
         old = await harness.submit(FAN)
@@ -340,7 +338,7 @@ async def test_a_retry_of_a_running_job_names_the_nodes_that_failed(harness: Har
         await harness.retry(running, "slow")
 
 
-async def test_what_cannot_be_retried_is_refused_and_changes_nothing(harness: Harness) -> None:
+async def test_an_impossible_retry_is_refused_and_changes_nothing(harness: Harness) -> None:
     worker = await harness.manual_worker()
     running = await harness.submit(CHAIN)
     (item,) = await worker.claim()

@@ -55,7 +55,9 @@ async def test_a_retry_from_behind_an_untaken_branch_is_refused_and_says_which_c
     assert await harness.rows("select count(*) from cograil.jobs") == [(1,)]
 
 
-async def test_what_a_kept_choice_skips_is_shown_as_skipped(harness: Harness, handlers: Handlers) -> None:
+async def test_nodes_skipped_by_a_kept_choice_are_shown_as_skipped(
+    harness: Harness, handlers: Handlers
+) -> None:
     handlers.bad = {"send"}
     job = await ended(harness)
     seen = await preview(harness, job)

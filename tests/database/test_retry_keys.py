@@ -58,7 +58,9 @@ def notes(harness: Harness) -> Notes:
     return Notes(harness)
 
 
-async def test_what_had_not_completed_keeps_its_key_over_many_retries(harness: Harness, notes: Notes) -> None:
+async def test_a_node_that_had_not_completed_keeps_its_key_over_many_retries(
+    harness: Harness, notes: Notes
+) -> None:
     notes.bad = {"pay"}
     async with harness.running():
         first = job = await harness.submit(SHOP)
@@ -75,7 +77,7 @@ async def test_what_had_not_completed_keeps_its_key_over_many_retries(harness: H
     assert [key for key in notes.keys["ship"] if not key.startswith(last)] == [f"{first}/ship"]
 
 
-async def test_what_had_completed_runs_again_with_a_new_key_and_keeps_that(
+async def test_a_node_that_had_completed_runs_again_with_a_new_key_and_keeps_that(
     harness: Harness, notes: Notes
 ) -> None:
     notes.bad = {"ship"}

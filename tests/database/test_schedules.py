@@ -60,7 +60,7 @@ def test_a_day_that_is_short_or_long_has_every_moment_once() -> None:
 
 
 @pytest.mark.parametrize("cron", ["", "* * * *", "61 * * * *", "* * 31 2 *", "bad", "* " * 200])
-def test_what_is_no_calendar_is_told_with_its_place(cron: str) -> None:
+def test_an_invalid_calendar_is_reported_with_its_place(cron: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         check_calendar(cron, "Mars/Olympus")
     assert [problem.pointer for problem in caught.value.problems] == ["/timezone", "/cron"]
@@ -148,7 +148,7 @@ async def test_many_who_look_at_once_fire_once(hello: Harness) -> None:
     assert (await hello.rows("select count(*) from cograil.jobs"))[0][0] == 20
 
 
-async def test_one_that_dies_in_between_has_fired_nothing(hello: Harness) -> None:
+async def test_a_scheduler_that_dies_in_between_has_fired_nothing(hello: Harness) -> None:
     await make(hello)
     await hello.rows(PAST.format(0))
 
@@ -184,14 +184,14 @@ async def test_while_the_last_job_is_under_way(hello: Harness) -> None:
     assert by_name["cancels"][-2:] == [("submitted", "cancelled"), ("submitted", "running")]
 
 
-async def test_one_at_a_time_stays_one_at_a_time_when_all_is_made_good(hello: Harness) -> None:
+async def test_a_schedule_without_overlap_stays_so_when_missed_moments_are_made_good(hello: Harness) -> None:
     await make(hello, Plan("hello", "* * * * *", missed="all"))
     await hello.rows(PAST.format(9))
     await fire(hello)
     assert await outcomes(hello) == ["overlapped"] * 9 + ["submitted"]
 
 
-async def test_what_was_missed_is_made_good_as_wished(hello: Harness) -> None:
+async def test_missed_moments_are_made_good_as_configured(hello: Harness) -> None:
     await make(hello, name="once")
     await make(hello, Plan("hello", "* * * * *", missed="all", overlap="allow"), name="all")
     await make(hello, Plan("hello", "* * * * *", missed="skip"), name="skip")
@@ -216,7 +216,7 @@ async def test_a_workflow_that_refuses_does_not_stop_the_others(hello: Harness) 
     assert error == "invalid_input"
 
 
-async def test_one_whose_time_zone_is_not_known_here_does_not_stop_the_others(hello: Harness) -> None:
+async def test_a_schedule_with_an_unknown_time_zone_does_not_stop_the_others(hello: Harness) -> None:
     await make(hello, name="odd")
     await make(hello, name="good")
     await hello.rows("update cograil.schedules set timezone = 'Mars/Olympus' where name = 'odd'")
@@ -263,7 +263,7 @@ async def test_backfill_makes_good_what_led_to_no_job_and_nothing_twice(hello: H
     assert await outcomes(hello) == ["submitted"] * 10
 
 
-async def test_what_was_made_good_by_hand_is_not_fired_by_the_clock(hello: Harness) -> None:
+async def test_a_backfilled_moment_is_not_fired_by_the_clock(hello: Harness) -> None:
     await make(hello)
     await hello.rows(PAST.format(0))
     async with hello.db.transaction("schedule") as tx:
@@ -274,7 +274,7 @@ async def test_what_was_made_good_by_hand_is_not_fired_by_the_clock(hello: Harne
     assert await hello.rows("select count(*) from cograil.jobs") == before
 
 
-async def test_what_cannot_be_is_refused(hello: Harness) -> None:
+async def test_an_invalid_schedule_is_refused(hello: Harness) -> None:
     now = datetime.now(UTC)
     async with hello.db.transaction("schedule") as tx:
         with pytest.raises(WorkflowNotFound):

@@ -55,7 +55,7 @@ async def expire(harness: Harness, slot: Slot, name: str = "n") -> None:
     await harness.rows(EXPIRE, name=name, number=slot.number)
 
 
-async def test_so_many_are_given_out_and_the_next_learns_who_has_them(harness: Harness) -> None:
+async def test_slots_are_given_out_up_to_the_limit_and_the_next_learns_the_holders(harness: Harness) -> None:
     job = await harness.submit(ONE)
     assert [
         await take(harness, 3, "a"),
@@ -165,7 +165,7 @@ async def test_names_and_tenants_have_slots_of_their_own(harness: Harness) -> No
 # -- at once ----------------------------------------------------------------------------------------------
 
 
-async def test_of_ten_at_once_as_many_as_the_limit_get_one(harness: Harness) -> None:
+async def test_ten_concurrent_takes_get_as_many_slots_as_the_limit(harness: Harness) -> None:
     got = await asyncio.gather(*(take(harness, 3, str(number)) for number in range(10)))
     assert sorted(slot.number for slot in got if isinstance(slot, Slot)) == [1, 2, 3]
     for slot in got:
@@ -175,7 +175,7 @@ async def test_of_ten_at_once_as_many_as_the_limit_get_one(harness: Harness) -> 
     assert sorted(slot.fence for slot in again if isinstance(slot, Slot)) == [2, 2, 2]
 
 
-async def test_who_waited_knows_the_job_that_was_submitted_meanwhile(
+async def test_a_refused_take_knows_the_job_that_was_submitted_meanwhile(
     harness: Harness, eventually: Any
 ) -> None:
     """Seen with the eyes of before the wait, that job would not exist and its slot would be free."""

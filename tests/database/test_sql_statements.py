@@ -45,14 +45,14 @@ def moves_of(sql_statement: Statement) -> list[tuple[str, frozenset[str], str]]:
 
 
 @each_statement
-def test_each_says_its_name_and_why(sql_statement: Statement) -> None:
+def test_each_statement_has_its_name_and_a_reason(sql_statement: Statement) -> None:
     assert sql_statement.source.startswith(f"-- name: {sql_statement.name}\n")
     assert "--" not in sql_statement.text
     assert all(len(part.splitlines()) <= 76 for part in sql_statement.source.split("-- part: "))
 
 
 @each_statement
-def test_each_is_used(sql_statement: Statement) -> None:
+def test_each_statement_is_used(sql_statement: Statement) -> None:
     package = Path(cograil.__file__).parent
     assert any(f'"{sql_statement.name}"' in file.read_text() for file in package.rglob("*.py"))
 
@@ -99,7 +99,7 @@ NO_EVENTS = {"job_id", "node_id", "task_id", "node_count"}
 
 
 @each_statement
-def test_it_knows_only_states_and_events_that_exist(sql_statement: Statement) -> None:
+def test_a_statement_names_only_states_and_events_that_exist(sql_statement: Statement) -> None:
     known = {*JOB_STATES, *NODE_STATES, *TASK_STATES, *PROCESS_STATES, *DELIVERY_STATES}
     assert set(literals(sql_statement.text)) <= known
     events = set(re.findall(r"'((?:job|node|task)_[a-z]+)'", sql_statement.text)) - NO_EVENTS
@@ -367,7 +367,9 @@ async def test_a_taken_inbox_is_that_of_the_jobs_asked_for(planned: psycopg.Asyn
     assert await rows.fetchone() == (ROWS - 50,)
 
 
-async def test_as_many_jobs_are_locked_as_was_asked_for(planned: psycopg.AsyncConnection[Any]) -> None:
+async def test_the_advance_query_locks_as_many_jobs_as_requested(
+    planned: psycopg.AsyncConnection[Any],
+) -> None:
     async with planned.transaction():
         assert len(await (await planned.execute(*_execute("lock_jobs_with_news"))).fetchall()) == 200
 

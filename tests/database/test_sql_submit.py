@@ -42,7 +42,9 @@ async def test_defaults_are_applied_when_it_is_opened(harness: Harness) -> None:
         assert (await harness.ended(job_id))["input_params"] == {"name": "World"}
 
 
-async def test_it_is_there_with_the_callers_transaction_or_not_at_all(harness: Harness, dsn: str) -> None:
+async def test_a_job_from_sql_is_there_with_the_callers_transaction_or_not_at_all(
+    harness: Harness, dsn: str
+) -> None:
     await harness.publish(HELLO)
     async with await psycopg.AsyncConnection.connect(dsn) as mine:
         await mine.execute("create table orders (id int)")
@@ -96,7 +98,7 @@ async def test_the_same_key_gives_the_same_job(harness: Harness) -> None:
         (["'hello'", "idempotency_key => ''"], psycopg.errors.InvalidParameterValue),
     ],
 )
-async def test_what_cannot_be_submitted_is_refused_at_once(
+async def test_an_invalid_submit_from_sql_is_refused_at_once(
     harness: Harness, arguments: list[str], error: Any
 ) -> None:
     await harness.publish(HELLO)

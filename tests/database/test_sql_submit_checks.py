@@ -109,7 +109,7 @@ async def application(harness: Harness, dsn: str) -> AsyncIterator[tuple[psycopg
 # -- what is given ---------------------------------------------------------------------------------------
 
 
-async def test_what_nobody_could_read_is_refused_at_once_and_leaves_nothing(harness: Harness) -> None:
+async def test_unreadable_input_from_sql_is_refused_at_once_and_leaves_nothing(harness: Harness) -> None:
     await harness.publish(HELLO)
     taken = []
     for odd in ODD:
@@ -127,7 +127,7 @@ async def test_what_nobody_could_read_is_refused_at_once_and_leaves_nothing(harn
         assert await harness.rows(f"select count(*) from cograil.{table}") == [(0,)], table
 
 
-async def test_what_can_be_read_runs(harness: Harness) -> None:
+async def test_readable_input_from_sql_runs(harness: Harness) -> None:
     await harness.publish(HELLO)
     async with harness.running():
         for fine in FINE:
@@ -169,7 +169,7 @@ LET_IN = [
 ]
 
 
-async def test_what_an_older_function_let_in_fails_its_own_job_only(harness: Harness) -> None:
+async def test_unreadable_input_from_an_older_function_fails_its_own_job_only(harness: Harness) -> None:
     await harness.publish(HELLO)
     odd = [await submit(harness, "'hello'") for _ in LET_IN]
     for job_id, (column, text, _) in zip(odd, LET_IN, strict=True):
@@ -337,7 +337,7 @@ async def test_a_role_submits_to_the_tenants_it_was_given_and_to_no_others(
     assert await harness.rows("select tenant_id from cograil.jobs") == [("acme",)]
 
 
-async def test_what_a_group_was_given_its_members_have(harness: Harness, dsn: str) -> None:
+async def test_members_of_a_group_have_the_rights_of_the_group(harness: Harness, dsn: str) -> None:
     await harness.publish(HELLO)
     group = f"shops_{secrets.token_hex(4)}"
     await harness.rows(f"create role {group}")
@@ -352,7 +352,7 @@ async def test_what_a_group_was_given_its_members_have(harness: Harness, dsn: st
         await harness.rows(f"drop role {group}")
 
 
-async def test_whoever_takes_a_smaller_role_may_no_more_than_that_role(harness: Harness, dsn: str) -> None:
+async def test_a_session_in_a_smaller_role_may_no_more_than_that_role(harness: Harness, dsn: str) -> None:
     await harness.publish(HELLO)
     connect = psycopg.AsyncConnection.connect
     async with application(harness, dsn) as (_, role), await connect(dsn, autocommit=True) as admin:

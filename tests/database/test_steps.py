@@ -96,7 +96,9 @@ async def test_a_step_that_raises_is_not_kept(harness: Harness) -> None:
     assert ended["result"]["a"] == {"tries": 2}
 
 
-async def test_what_is_no_json_or_too_much_fails_the_attempt_for_good(harness: Harness) -> None:
+async def test_a_step_value_that_is_not_json_or_too_large_fails_the_attempt_for_good(
+    harness: Harness,
+) -> None:
     async def wrong(ctx: Context) -> None:
         await ctx.step("a set", lambda: {1, 2})
 

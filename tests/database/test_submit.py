@@ -79,7 +79,7 @@ async def test_a_thousand_jobs_are_made_at_once_in_the_order_given(harness: Harn
         ({"name": "Ada", "times": "many"}, "invalid_type"),
     ],
 )
-async def test_of_jobs_with_one_bad_input_none_is_made(
+async def test_no_job_of_several_with_one_bad_input_is_made(
     harness: Harness, inputs: dict[str, Any], code: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
@@ -91,7 +91,7 @@ async def test_of_jobs_with_one_bad_input_none_is_made(
 @pytest.mark.parametrize(
     "value", ["\0", "\ud800", float("nan"), float("inf"), 2**70, object()], ids=lambda v: repr(v)[:20]
 )
-async def test_what_the_database_cannot_keep_is_refused_by_name(harness: Harness, value: Any) -> None:
+async def test_input_that_the_database_cannot_keep_is_refused_by_name(harness: Harness, value: Any) -> None:
     with pytest.raises(InvalidInput):
         await harness.submit(ANY, {"x": [value]})
     assert await _counts(harness) == (0, 0, 0, 0)

@@ -181,7 +181,7 @@ async def test_both_secrets_sign_while_one_is_replaced_and_then_the_new_one_alon
         ]
 
 
-async def test_what_is_on_its_way_is_signed_with_the_secret_of_the_day(
+async def test_pending_deliveries_are_signed_with_the_current_secret(
     harness: Harness, eventually: Any
 ) -> None:
     """It may be sent days later, when its receiver has long forgotten the old one; the bytes stay."""
@@ -273,15 +273,15 @@ async def test_an_app_tells_in_its_own_transaction_or_not_at_all(harness: Harnes
         ("a.b", "x", {"x": float("nan")}),
     ],
 )
-async def test_what_cannot_be_told_is_refused(harness: Harness, kind: str, subject: str, data: Any) -> None:
+async def test_an_invalid_subscription_is_refused(
+    harness: Harness, kind: str, subject: str, data: Any
+) -> None:
     async with harness.db.transaction("test") as tx:
         with pytest.raises(InvalidInput):
             await outbox.tell(tx, "default", kind, subject, data)
 
 
-async def test_what_ended_long_ago_is_forgotten_and_what_waits_is_not(
-    harness: Harness, eventually: Any
-) -> None:
+async def test_old_deliveries_are_pruned_and_pending_ones_are_not(harness: Harness, eventually: Any) -> None:
     from cograil.store.outbox_queries import prune_deliveries
 
     async with open_receiver() as receiver, harness.running(), run_relay(harness):

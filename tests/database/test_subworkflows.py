@@ -169,7 +169,7 @@ async def test_a_child_that_somebody_cancelled_is_not_tried_again(harness: Harne
         (PARENT.replace("n: 7", "n: '{{ inputs.no }}'"), "template_undefined"),
     ],
 )
-async def test_what_cannot_be_made_fails_the_node_and_makes_nothing(
+async def test_a_child_that_cannot_be_made_fails_the_node_and_makes_nothing(
     harness: Harness, text: str, code: str
 ) -> None:
     await harness.publish(CHILD)

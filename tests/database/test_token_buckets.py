@@ -34,7 +34,7 @@ async def test_a_new_bucket_is_full_and_an_empty_one_says_how_long_to_wait(harne
     assert 1980 < await take(harness, 3, SLOW, 2) <= 2000
 
 
-async def test_who_waits_as_told_is_granted(harness: Harness) -> None:
+async def test_a_caller_that_waits_the_given_time_is_granted(harness: Harness) -> None:
     await take(harness, 1, SLOW)
     wait = await take(harness, 1, SLOW)
     await pass_time(harness, wait - 2)
@@ -57,7 +57,7 @@ async def test_a_bucket_never_holds_more_than_its_capacity(harness: Harness) -> 
     assert await take(harness, 2, SLOW) > 0
 
 
-async def test_what_flows_in_is_kept_to_the_fraction(harness: Harness) -> None:
+async def test_refilled_tokens_are_kept_to_the_fraction(harness: Harness) -> None:
     await take(harness, 1, SLOW)
     for _ in range(4):
         await pass_time(harness, 200)
@@ -81,14 +81,14 @@ async def test_a_clock_that_was_set_back_takes_nothing_away_and_stops_nothing(ha
     assert await take(harness, 2, SLOW) == 0.0
 
 
-async def test_of_ten_at_once_as_many_as_there_are_tokens_are_granted(harness: Harness) -> None:
+async def test_ten_concurrent_takes_are_granted_as_many_tokens_as_there_are(harness: Harness) -> None:
     """The others are told a time, never nothing: they must not see what was there before their wait."""
     waits = await asyncio.gather(*(take(harness, 4, SLOW) for _ in range(10)))
     assert sorted(waits)[:4] == [0.0] * 4
     assert all(wait > 900 for wait in sorted(waits)[4:])
 
 
-async def test_who_waited_for_the_row_is_refused_by_what_is_there_then(
+async def test_a_take_that_waited_for_the_row_is_decided_by_the_current_tokens(
     harness: Harness, eventually: Any
 ) -> None:
     await take(harness, 2, SLOW)
@@ -108,7 +108,7 @@ async def test_the_clock_is_not_that_of_when_the_transaction_began(harness: Harn
         assert await (await tx.connection.execute(query)).fetchone() == (True,)
 
 
-async def test_what_is_rolled_back_was_not_taken(harness: Harness) -> None:
+async def test_a_rolled_back_take_takes_no_tokens(harness: Harness) -> None:
     await take(harness, 2, SLOW)
     with contextlib.suppress(KeyError):
         async with harness.db.transaction("bucket") as tx:
@@ -153,7 +153,7 @@ async def test_a_bucket_knows_when_it_is_full_again_by_the_largest_capacity_it_w
     )
 
 
-async def test_who_takes_with_a_small_capacity_delays_what_a_large_one_waits_for(harness: Harness) -> None:
+async def test_a_take_with_a_small_capacity_delays_takes_with_a_large_one(harness: Harness) -> None:
     await take(harness, 10, SLOW, 5)
     await take(harness, 1, SLOW)
     assert await seconds_until_full(harness) == pytest.approx(6000, abs=10)
@@ -172,7 +172,7 @@ async def test_only_a_bucket_that_is_full_again_is_removed(harness: Harness) -> 
     assert await take(harness, 3, SLOW) > 0
 
 
-async def test_who_waits_while_a_bucket_is_removed_takes_from_a_new_one(
+async def test_a_take_that_waits_while_a_bucket_is_removed_takes_from_a_new_one(
     harness: Harness, eventually: Any
 ) -> None:
     await take(harness, 1, SLOW)
@@ -200,7 +200,7 @@ async def test_names_and_tenants_have_buckets_of_their_own(harness: Harness) -> 
     ("capacity", "per_second", "amount"),
     [(1, 1, 2), (1, 1, 0), (1, 1, -1), (1, 0, 1), (0, 1, 1), (1, float("nan"), 1), (float("nan"), 1, 1)],
 )
-async def test_what_can_never_be_granted_is_refused(
+async def test_a_take_above_the_capacity_is_refused(
     harness: Harness, capacity: float, per_second: float, amount: float
 ) -> None:
     with pytest.raises(ValueError, match="never granted"):

@@ -102,7 +102,7 @@ async def test_a_frame_fits_the_terminal(busy: str, columns: int, lines: int) ->
     assert max(map(len, drawn)) <= columns, text
 
 
-async def test_who_is_nowhere_is_told(dsn: str, tmp_path: object) -> None:
+async def test_top_without_an_instance_says_so(dsn: str, tmp_path: object) -> None:
     kept = {name: text for name, text in os.environ.items() if not name.startswith("COGRAIL_")}
     done = subprocess.run(
         [*COMMAND, "--data-dir", str(tmp_path)], env=kept, capture_output=True, text=True, check=False
@@ -176,7 +176,7 @@ def on_terminal(dsn: str, columns: int, lines: int, *words: str) -> Iterator[Ter
         os.close(master)
 
 
-async def test_it_goes_on_until_q_and_leaves_the_terminal_as_it_was(busy: str, harness: Harness) -> None:
+async def test_top_goes_on_until_q_and_leaves_the_terminal_as_it_was(busy: str, harness: Harness) -> None:
     with on_terminal(busy, 120, 40, "--interval", "0.2") as screen:
         before = termios.tcgetattr(screen.master)
         screen.until("failed 1")
@@ -203,7 +203,7 @@ async def test_another_size_is_drawn_at_once(busy: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
-async def test_it_ends_when_it_is_told_to(busy: str, how: str) -> None:
+async def test_top_ends_on_a_signal(busy: str, how: str) -> None:
     with on_terminal(busy, 100, 30) as screen:
         screen.until("failed 1")
         screen.type("\x03") if how == "Ctrl-C" else screen.process.send_signal(signal.SIGTERM)

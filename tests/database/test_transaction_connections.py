@@ -139,7 +139,7 @@ async def test_another_database_is_refused_and_told_why(shop: Harness, postgres:
     assert "another database" in ended["error"]["message"]
 
 
-async def test_what_cannot_be_is_refused(shop: Harness) -> None:
+async def test_an_invalid_transaction_connection_is_refused(shop: Harness) -> None:
     async def twice(ctx: Context) -> None:
         async with ctx.transaction() as tx:
             await insert_booking(tx, ctx)

@@ -154,7 +154,9 @@ async def test_a_commit_that_the_database_refuses_fails_the_attempt(shop: Harnes
 # -- not both ---------------------------------------------------------------------------------------------
 
 
-async def test_who_lost_the_attempt_has_his_rows_rolled_back(shop: Harness, eventually: Any) -> None:
+async def test_an_attempt_that_lost_its_lease_has_its_rows_rolled_back(
+    shop: Harness, eventually: Any
+) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def pay(ctx: Context) -> dict[str, Any]:

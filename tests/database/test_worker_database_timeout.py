@@ -72,7 +72,7 @@ async def far(harness: Harness, proxy: DatabaseProxy, patient: Patient) -> Async
 
 
 @pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "frozen"])
-async def test_it_stops_what_it_runs_while_the_lease_is_still_its_own(
+async def test_a_worker_stops_its_tasks_while_the_lease_is_still_its_own(
     harness: Harness, proxy: DatabaseProxy, far: Worker, patient: Patient, is_cut: bool
 ) -> None:
     job = await harness.submit(one("patient"))
@@ -89,7 +89,7 @@ async def test_it_stops_what_it_runs_while_the_lease_is_still_its_own(
     assert patient.runs == 2
 
 
-async def test_it_keeps_what_it_runs_for_as_long_as_it_is_heard(
+async def test_a_worker_keeps_its_tasks_while_its_heartbeats_arrive(
     harness: Harness, far: Worker, patient: Patient, eventually: Any
 ) -> None:
     job = await harness.submit(one("patient"))
@@ -104,7 +104,7 @@ async def test_it_keeps_what_it_runs_for_as_long_as_it_is_heard(
     assert (patient.runs, patient.stopped.is_set()) == (1, False)
 
 
-async def test_it_keeps_what_it_runs_while_postgresql_says_that_it_starts(
+async def test_a_worker_keeps_its_tasks_while_postgresql_is_starting(
     harness: Harness, proxy: DatabaseProxy, far: Worker, patient: Patient
 ) -> None:
     """Then nobody can take it; from its start on orchestrators wait for a lease."""

@@ -293,7 +293,7 @@ async def test_a_worker_that_stops_hands_back_what_it_cannot_finish(
     assert await harness.findings() == []
 
 
-async def test_what_was_handed_back_goes_on_though_nobody_was_there_to_hear_it(harness: Harness) -> None:
+async def test_a_released_task_goes_on_though_nobody_heard_of_it(harness: Harness) -> None:
     job = await harness.submit(one(attempts=1))
     manual_worker = await harness.manual_worker()
     item = await manual_worker.claim_one()
@@ -310,7 +310,7 @@ async def test_what_was_handed_back_goes_on_though_nobody_was_there_to_hear_it(h
     assert await warnings(harness, job) == ["released", "late_result"]
 
 
-async def test_what_is_handed_back_while_its_job_is_paused_waits_for_the_end_of_the_pause(
+async def test_a_task_released_while_its_job_is_paused_waits_for_the_end_of_the_pause(
     harness: Harness,
 ) -> None:
     job = await harness.submit(one(attempts=1))

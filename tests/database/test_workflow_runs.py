@@ -85,7 +85,7 @@ nodes:
     ("x", "branch", "taken"),
     [(10, "small", {"little"}), (11, "middle", {"some", "more"}), (100, "large", {"lots", "beyond"})],
 )
-async def test_one_branch_runs_and_what_only_the_others_reach_is_skipped(
+async def test_one_branch_runs_and_nodes_of_the_others_are_skipped(
     harness: Harness, x: int, branch: str, taken: set[str]
 ) -> None:
     ended, statuses = await run(harness, ROUTE, {"x": x})
@@ -123,7 +123,7 @@ async def _until(harness: Harness, job: str, **expected: str) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_what_was_skipped_does_not_satisfy_any_of(harness: Harness) -> None:
+async def test_a_skipped_node_does_not_satisfy_any_of(harness: Harness) -> None:
     text = """
 workflow_id: any_skipped
 nodes:

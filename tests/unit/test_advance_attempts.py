@@ -52,9 +52,7 @@ def test_jitter_spreads_a_delay_by_the_dice(random: float, expected: float) -> N
 
 
 @pytest.mark.parametrize(("after", "expected"), [(0.0, 0), (3.5, 3.5), (99.0, 30), (None, 2)])
-def test_whoever_was_told_when_to_come_again_waits_so_long_up_to_the_longest(
-    after: float | None, expected: float
-) -> None:
+def test_a_requested_delay_is_bounded_by_the_maximum_delay(after: float | None, expected: float) -> None:
     job = retried("max_attempts: 2, initial_delay_seconds: 2, max_delay_seconds: 30")
     task = job.tasks.pop("a")
     outcome = Failed("busy", "busy!", after_seconds=after)
@@ -62,7 +60,7 @@ def test_whoever_was_told_when_to_come_again_waits_so_long_up_to_the_longest(
     assert (job.wakes_in() or 0.0) == expected
 
 
-def test_what_was_told_makes_no_attempt_more() -> None:
+def test_a_requested_delay_makes_no_further_attempt() -> None:
     job = retried("max_attempts: 1")
     task = job.tasks.pop("a")
     job.advance(Reported("a", task.attempt, 7, Failed("busy", "busy!", after_seconds=1.0), "w", job.now))

@@ -159,7 +159,7 @@ nodes:
 """
 
 
-def test_what_only_an_untaken_branch_reaches_is_skipped_and_a_join_runs_on() -> None:
+def test_nodes_behind_an_untaken_branch_are_skipped_and_a_join_runs_on() -> None:
     job = Job(SHORT, {"go": False})
     assert job.statuses == {
         "choose": "completed",

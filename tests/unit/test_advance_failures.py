@@ -87,7 +87,7 @@ nodes:
     assert job.params("b") == {"n": 1.5, "all": {"n": 1.5}, "t": "n=3"}
 
 
-def test_what_follows_an_optional_node_can_read_why_it_failed() -> None:
+def test_successors_of_an_optional_node_can_read_why_it_failed() -> None:
     job = Job(
         """
 workflow_id: w

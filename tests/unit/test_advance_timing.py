@@ -26,7 +26,7 @@ def test_cancel_closes_every_node_that_is_open() -> None:
     assert job.data("job_cancelled") == {"by": "ann", "reason": "no longer needed"}
 
 
-def test_what_was_reported_before_a_cancel_counts() -> None:
+def test_a_result_reported_before_a_cancel_counts() -> None:
     job = Job(ONE)
     job.cancel(job.completed("a", {"x": 1}))
     assert job.status == "completed"
@@ -94,7 +94,7 @@ def test_a_time_that_is_none_fails_the_wait(at: object) -> None:
     assert job.error["code"] == "invalid_wait"
 
 
-def test_what_is_no_time_is_shown_beside_one() -> None:
+def test_an_invalid_time_is_reported_with_a_valid_example() -> None:
     job = Job('workflow_id: w\nnodes: {p: {type: wait, wait: {until: "{{ inputs.at }}"}}}', {"at": "soon"})
     assert job.error["message"] == "wait.until of p is 'soon', not a time such as 2026-01-31T09:00:00Z"
 

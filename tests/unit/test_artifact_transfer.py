@@ -151,7 +151,7 @@ async def test_an_answer_that_is_cut_leaves_nothing(room: Path, open_site: Open)
     assert os.listdir(room) == []
 
 
-async def test_who_never_answers_is_not_waited_for_for_ever(room: Path, open_site: Open) -> None:
+async def test_a_server_that_never_answers_is_not_waited_for_for_ever(room: Path, open_site: Open) -> None:
     """Neither for a file, nor for the word that one was taken."""
     site = await open_site()
     site.is_silent = True
@@ -167,7 +167,7 @@ async def test_who_never_answers_is_not_waited_for_for_ever(room: Path, open_sit
     assert os.listdir(room) == ["x"]
 
 
-async def test_who_takes_nothing_is_not_sent_to_for_ever(room: Path) -> None:
+async def test_a_server_that_reads_nothing_is_not_sent_to_for_ever(room: Path) -> None:
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await gone.wait()
         writer.close()
@@ -185,7 +185,7 @@ async def test_who_takes_nothing_is_not_sent_to_for_ever(room: Path) -> None:
     assert caught.value.code == "stalled"
 
 
-async def test_who_is_slow_but_goes_on_is_waited_for(room: Path) -> None:
+async def test_a_slow_server_that_goes_on_is_waited_for(room: Path) -> None:
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n")
@@ -200,7 +200,7 @@ async def test_who_is_slow_but_goes_on_is_waited_for(room: Path) -> None:
         assert await mover(room, stall_seconds=1.0).download(url, "x") == 8
 
 
-async def test_what_has_no_end_is_cut(room: Path, open_site: Open) -> None:
+async def test_an_endless_download_is_cut(room: Path, open_site: Open) -> None:
     site = await open_site()
     site.answer, site.is_endless = b"HTTP/1.1 200 OK\r\n\r\n", True
     with pytest.raises(TransferFailed) as caught:
@@ -275,7 +275,7 @@ async def test_a_file_that_becomes_shorter_while_it_is_sent_is_not_sent(room: Pa
     assert caught.value.code == "workspace_changed"
 
 
-async def test_nothing_behind_a_link_is_sent_or_read(room: Path, open_site: Open) -> None:
+async def test_files_behind_a_link_are_neither_sent_nor_read(room: Path, open_site: Open) -> None:
     site = await open_site()
     (room / "x").symlink_to("/etc/passwd")
     for moved in (

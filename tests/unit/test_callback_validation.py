@@ -144,7 +144,7 @@ def test_secrets_that_are_weak_or_none_are_refused(secret: Any) -> None:
         ({"url": "https://a.example", "uri": "x"}, "unknown_field"),
     ],
 )
-def test_everything_else_that_is_wrong_is_said(callback: Any, code: str) -> None:
+def test_a_callback_with_any_other_flaw_is_refused_with_its_code(callback: Any, code: str) -> None:
     assert codes(callback) == {code}
 
 

@@ -120,12 +120,12 @@ def deep(levels: int) -> Any:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_has_no_canonical_form_is_refused(value: Any) -> None:
+def test_values_without_a_canonical_form_are_refused(value: Any) -> None:
     with pytest.raises(NotCanonical):
         canonical(value)
 
 
-def test_as_deep_as_allowed_is_fine() -> None:
+def test_the_maximum_depth_is_allowed() -> None:
     assert canonical(deep(MAX_DEPTH)) == b"[" * MAX_DEPTH + b"0" + b"]" * MAX_DEPTH
 
 

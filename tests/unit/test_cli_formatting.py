@@ -42,7 +42,7 @@ def test_a_moment_is_told_by_its_age() -> None:
     assert ago(None) == ""
 
 
-def test_what_runs_is_timed_until_now_and_what_has_not_begun_not_at_all() -> None:
+def test_running_nodes_are_timed_until_now_and_pending_ones_not_at_all() -> None:
     assert took(NOW - timedelta(seconds=2), None, NOW) == "2.00 s"
     assert took(None, None, NOW) == ""
 
@@ -81,7 +81,7 @@ def test_a_value_that_was_made_to_fit_is_the_same_value(value: Any, width: int) 
     assert not any(ord(character) < 0x20 and character != "\n" for character in text)
 
 
-def test_what_fits_on_a_line_stays_there() -> None:
+def test_short_values_stay_on_one_line() -> None:
     assert format_json({"a": [1, 2], "b": {"c": None}}, 80) == '{"a": [1, 2], "b": {"c": null}}'
     lines = format_json({"numbers": list(range(40)), "inner": {"key": "x" * 30}}, 60).splitlines()
     assert max(map(len, lines)) <= 60

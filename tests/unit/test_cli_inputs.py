@@ -60,7 +60,7 @@ def test_an_input_that_cannot_be_read_says_what_to_give(pair: str, message: str)
         read_inputs(None, [pair], declared(x="integer"))
 
 
-def test_all_inputs_that_do_not_fit_are_told_at_once() -> None:
+def test_all_inputs_that_do_not_fit_are_reported_at_once() -> None:
     with pytest.raises(InvalidInput, match=r"--input i=x: .* 5 .*\n--input j=y: .* true or false") as caught:
         read_inputs(None, ["i=x", "s=x", "j=y"], declared(i="integer", s="string", j="boolean"))
     assert [problem.pointer for problem in caught.value.problems] == ["/input_params/i", "/input_params/j"]

@@ -58,7 +58,7 @@ def test_a_doubt_names_the_field() -> None:
 # -- the pipeline ------------------------------------------------------------------------------------------
 
 
-def test_whoever_changes_the_pipeline_gives_it_the_next_version() -> None:
+def test_a_change_of_the_pipeline_needs_the_next_version() -> None:
     """Version 2 is published where this runs: other content under it would refuse every request."""
     workflow = read_workflow(WORKFLOW, app="companies")
     assert (workflow.version, workflow.digest[:12]) == (2, "f91e57e15b11")
@@ -96,7 +96,7 @@ ANSWERS = st.dictionaries(st.sampled_from(SOURCES), st.dictionaries(st.sampled_f
 
 
 @given(st.dictionaries(st.sampled_from(list(MATRIX)), st.text("xyz", min_size=1)), ANSWERS)
-def test_nothing_said_never_replaces_something_known(known: dict[str, str], answers: Any) -> None:
+def test_an_empty_answer_never_replaces_a_known_field(known: dict[str, str], answers: Any) -> None:
     answers_by_source = {source: Said(fields, NOW) for source, fields in answers.items()}
     merged = merge(Company(known, {}), answers_by_source)
     assert all(merged.fields.get(field) for field in known if field not in masked_fields(answers_by_source))
@@ -179,7 +179,7 @@ def test_every_verdict_keeps_the_invariants(ended: list[Ended], has_core: bool) 
         (None, "INTERNAL_ERROR", None),
     ],
 )
-def test_what_the_engine_says_has_a_word_of_the_contract(error: Any, code: str, http: int | None) -> None:
+def test_errors_of_the_engine_have_codes_of_the_contract(error: Any, code: str, http: int | None) -> None:
     failure = failed_as(RCS, error)
     assert (failure.error_code, failure.http_status) == (code, http)
     assert failure.error_code in SOURCE_CODES
@@ -233,7 +233,7 @@ def test_an_extract_says_nothing_in_empty_texts_and_means_two_things_by_its_seco
     assert fields["legal_form"] is None
 
 
-def test_who_does_not_want_to_be_shown_is_not_named_by_inpi_either() -> None:
+def test_a_company_that_does_not_want_to_be_shown_is_not_named_by_inpi_either() -> None:
     person = {"descriptionPersonne": {"nom": "DURAND", "prenoms": ["Anne"]}}
     address = {"codePostal": "40100", "commune": "DAX", "voie": "RUE A", "codePays": "FRA"}
     body = {"identite": {"entrepreneur": person}, "adresseEntreprise": {"adresse": address}}
@@ -321,7 +321,7 @@ def test_a_page_that_the_register_does_not_give_is_not_asked_for(page: int, per_
         search(Wanted("552032534"), page, per_page)
 
 
-async def test_each_token_wakes_one_of_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_token_wakes_one_waiter(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, looks = asyncio.get_running_loop().time, 0
     next_at = clock()
 

@@ -31,7 +31,7 @@ async def test_a_full_disk_is_told(tmp_path: Path) -> None:
     assert done == {"status": "failed", "error": "io_error: No space left on device"}
 
 
-async def test_what_is_too_much_for_an_event_is_a_failed_artifact(
+async def test_a_result_too_large_for_an_event_is_a_failed_artifact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(container_artifacts, "MAX_CONTENT", 100)
@@ -48,7 +48,7 @@ async def test_a_megabyte_of_what_json_writes_long_is_a_failed_artifact(tmp_path
     assert done["status"] == "failed"
 
 
-async def test_what_is_left_out_of_an_archive_is_noted(tmp_path: Path) -> None:
+async def test_entries_left_out_of_an_archive_are_logged(tmp_path: Path) -> None:
     noted: list[tuple[str, dict[str, Any]]] = []
 
     def note(message: str, **fields: Any) -> None:

@@ -58,7 +58,7 @@ def test_the_example_of_the_guide_is_taken() -> None:
     assert [artifact.id for artifact in plan.after] == ["transcoded-video"]
 
 
-def test_what_is_not_said_has_its_defaults() -> None:
+def test_missing_fields_have_their_defaults() -> None:
     request = read_request(PLAIN | {"cpu": 0, "memory": 0, "timeoutSeconds": -1})
     assert (request.cpus, request.memory_mb, request.seconds) == (1.0, 512, 1800)
     assert (request.workspace, request.command, request.callback) == ("/workspace", "", None)
@@ -137,7 +137,7 @@ def test_every_kind_of_artifact_is_taken(kind: str) -> None:
         ({"artifacts": [{"type": "read", "in": "x"}]}, "artifacts[0].id is required"),
     ],
 )
-def test_what_is_wrong_is_named(fields: dict[str, Any], named: str) -> None:
+def test_an_invalid_field_is_named(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read_request(PLAIN | fields)
     assert named in str(caught.value)
@@ -188,14 +188,14 @@ def test_a_plain_name_is_one_and_is_not_decoded(kind: str, field: str, path: str
 
 
 @pytest.mark.parametrize("field", ["sha256", "overwrite", "links"])
-def test_what_artifacts_do_not_have_is_refused_by_name(field: str) -> None:
+def test_unknown_fields_of_artifacts_are_refused_by_name(field: str) -> None:
     for kind in ("download", "write", "unarchive"):
         with pytest.raises(InvalidRequest, match=rf"unknown field artifacts\[0\]\.{field}$"):
             read_request(PLAIN | {"artifacts": [of(kind, **{field: "x"})]})
 
 
 @pytest.mark.parametrize("missing", ["id", "image"])
-def test_what_is_required_is_named(missing: str) -> None:
+def test_required_fields_are_named(missing: str) -> None:
     with pytest.raises(InvalidRequest, match=f"{missing} is required"):
         read_request({name: value for name, value in PLAIN.items() if name != missing})
 

@@ -32,7 +32,7 @@ class Container:
         await settle()
 
 
-async def test_as_many_run_as_there_are_slots() -> None:
+async def test_containers_run_up_to_the_number_of_slots() -> None:
     slots = ContainerSlots(2)
     first, second, third = (Container(slots) for _ in range(3))
     await settle()
@@ -43,7 +43,7 @@ async def test_as_many_run_as_there_are_slots() -> None:
         await container.end()
 
 
-async def test_what_runs_already_waits_for_none_and_leaves_none_to_others() -> None:
+async def test_running_containers_wait_for_no_slot_and_leave_none_to_others() -> None:
     slots = ContainerSlots(1)
     running = [Container(slots, runs_already=True) for _ in range(3)]
     new = [Container(slots) for _ in range(2)]
@@ -62,7 +62,7 @@ async def test_what_runs_already_waits_for_none_and_leaves_none_to_others() -> N
     await new[1].end()
 
 
-async def test_who_is_cancelled_gives_back_what_it_had() -> None:
+async def test_a_cancelled_container_gives_its_slot_back() -> None:
     slots = ContainerSlots(1)
     waiting = [Container(slots, runs_already=True), Container(slots, runs_already=True), Container(slots)]
     await settle()

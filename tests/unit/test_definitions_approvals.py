@@ -45,7 +45,7 @@ def test_only_the_message_is_needed() -> None:
     )
 
 
-def test_what_is_written_is_kept() -> None:
+def test_fields_of_an_approval_are_kept() -> None:
     question = approval(
         "{message: 'Pay {{ inputs.sum }}?', approvers: [ada, grace@example.com, ada],"
         " form: {type: object, required: [note]}, timeout_seconds: 0.5, on_timeout: fail}"
@@ -99,7 +99,7 @@ def test_a_flaw_is_reported_once_at_its_place(written: str, expected: list[tuple
     assert all(problem.line == 5 and problem.column for problem in flaws)
 
 
-def test_everything_wrong_is_told_at_once_with_its_place() -> None:
+def test_all_flaws_are_reported_at_once_with_their_places() -> None:
     flaws = problems(
         "\n"
         "      message: '{{ nodes.b.output }}'\n"

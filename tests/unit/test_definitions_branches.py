@@ -195,7 +195,7 @@ def test_a_condition_field_that_is_wrong_is_reported_once(field: str) -> None:
 
 
 @pytest.mark.parametrize("branches", ["", ", branches: 5"])
-def test_what_decides_is_known_and_read_where_the_branches_cannot_be(branches: str) -> None:
+def test_the_deciding_field_is_checked_where_the_branches_are_unreadable(branches: str) -> None:
     nodes = (
         f"  a: {{type: conditional, condition: '{{{{ 1 + }}}}'{branches}}}\n"
         f"  b: {{type: conditional, condition_field: '{{{{ nodes.q.output }}}}'{branches}}}\n"

@@ -244,7 +244,7 @@ def test_a_cycle_through_a_branch_and_a_dependency_is_found() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_together_is_reported_where_it_stands(
+def test_contradictory_edges_are_reported_where_they_stand(
     nodes: str, expected: list[tuple[str, str]]
 ) -> None:
     assert found(nodes) == expected

@@ -58,7 +58,7 @@ def test_the_params_are_the_rendered_request() -> None:
 @pytest.mark.parametrize(
     ("written", "expected"), [("204", [204]), ("3xx", ["3xx"]), ("[404, 2xx]", [404, "2xx"])]
 )
-def test_one_status_need_not_be_a_list(written: str, expected: list[Json]) -> None:
+def test_a_single_status_need_not_be_a_list(written: str, expected: list[Json]) -> None:
     assert params(f"{{url: 'http://x', expect_status: {written}}}")["expect_status"] == expected
 
 
@@ -166,7 +166,7 @@ def test_handler_and_params_are_not_for_an_http_node() -> None:
     assert [problem.pointer for problem in caught.value.problems] == ["/nodes/a/handler", "/nodes/a/params"]
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_all_flaws_of_a_request_are_reported_at_once() -> None:
     with pytest.raises(InvalidWorkflow) as caught:
         read_workflow(
             text_of("{method: FETCH, url: x, headers: {a: 1, 'b c': d}, expect_status: [1], bdy: 1}")

@@ -48,7 +48,7 @@ def test_defaults_fill_what_is_not_given_and_an_optional_input_is_null() -> None
     }
 
 
-def test_what_is_given_wins_over_the_default() -> None:
+def test_a_given_input_wins_over_the_default() -> None:
     inputs = {"name": "", "count": 0, "ratio": 2, "flag": True, "files": [1], "options": {"a": 1}}
     assert apply_inputs(workflow(), inputs) == inputs
 
@@ -69,7 +69,7 @@ def test_null_is_for_what_may_be_left_out_or_is_null_by_default() -> None:
     ]
 
 
-def test_everything_that_does_not_fit_is_named_at_once() -> None:
+def test_all_inputs_that_do_not_fit_are_named_at_once() -> None:
     assert refused({"count": "3", "files": {}, "options": [], "flag": 1, "nmae": "x", "a/b": 1}) == [
         ("unknown_input", "/input_params/nmae"),
         ("unknown_input", "/input_params/a~1b"),

@@ -49,7 +49,7 @@ def test_without_limits_there_are_none() -> None:
     "node",
     ["handler: h", "type: http, http: {url: 'http://x'}", "type: fan_out, source: [], task: {handler: h}"],
 )
-def test_whatever_makes_tasks_may_have_limits(node: str) -> None:
+def test_nodes_that_make_tasks_may_have_limits(node: str) -> None:
     assert read_workflow(of_node("{concurrency: 2}", node)).nodes["a"].limit == Limit(2)
 
 

@@ -56,7 +56,7 @@ def test_the_example_of_the_seed_passes_unchanged() -> None:
     assert workflow.nodes["clip"].params.render({"inputs": {"aoi": [1]}}) == {"boundary": [1]}
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_missing_keys_have_their_defaults() -> None:
     workflow = read_workflow("workflow_id: w\nnodes:\n  a: {handler: h}")
     assert (workflow.name, workflow.version, workflow.inputs, workflow.timeout_seconds) == (
         "w",
@@ -70,7 +70,7 @@ def test_what_is_left_out_has_its_default() -> None:
     assert workflow.nodes["a"].queue == "default"
 
 
-def test_what_is_written_is_kept() -> None:
+def test_keys_of_a_node_are_kept() -> None:
     task = node(
         "{handler: h, queue: q, timeout_seconds: 0.5, required: false, description: d,"
         " retry: {max_attempts: 10, backoff: fixed, initial_delay_seconds: 0.2, max_delay_seconds: 1,"
@@ -326,7 +326,7 @@ def test_a_wait_is_for_seconds_or_until_a_time() -> None:
         assert until.wait_until.render({}) == written
 
 
-def test_what_cannot_be_read_is_not_complained_about_twice() -> None:
+def test_an_unreadable_value_is_reported_once() -> None:
     assert refused("{handler: *x}") == ["yaml_alias"]
     assert refused("{handler: h, timeout_seconds: .inf}") == ["invalid_number"]
     assert refused("{handler: h, next: *x}") == ["yaml_alias"]

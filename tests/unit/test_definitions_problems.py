@@ -290,12 +290,12 @@ def test_a_node_of_an_unknown_type_may_be_the_fan_out_and_lead_by_its_branches()
         "{type: conditional, branches: [b]}",
     ],
 )
-def test_what_cannot_be_read_may_have_been_the_edge(node: str) -> None:
+def test_an_unreadable_pointer_may_have_been_the_edge(node: str) -> None:
     last = "b: {handler: h, params: {x: '{{ nodes.a.output }}'}}"
     nodes = f"s: {{type: start, next: a}}\na: {node}\n{last}"
     assert {code for code, _ in found(nodes)}.isdisjoint({"dag_unreachable", "dag_not_an_ancestor"})
 
 
-def test_what_cannot_be_read_elsewhere_hides_nothing() -> None:
+def test_an_unreadable_value_elsewhere_hides_nothing() -> None:
     nodes = "s: {type: start, next: a}\na: {handler: h, params: {x: *x}}\nb: {handler: h}"
     assert found(nodes) == {("yaml_alias", "/nodes/a/params/x"), ("dag_unreachable", "/nodes/b")}

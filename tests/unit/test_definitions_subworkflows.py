@@ -31,7 +31,7 @@ def test_only_the_name_is_needed() -> None:
     assert subworkflow("{workflow_id: v, version: null, inputs: null}") == Subworkflow("v")
 
 
-def test_what_is_written_is_kept() -> None:
+def test_fields_of_a_subworkflow_are_kept() -> None:
     child = subworkflow("{workflow_id: v.1, version: 3, inputs: {a: '{{ inputs.x }}', b: 2}, description: d}")
     assert (child.workflow_id, child.version) == ("v.1", 3)
     assert child.inputs is not None

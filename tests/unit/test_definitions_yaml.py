@@ -133,7 +133,7 @@ def test_a_byte_order_mark_a_document_start_and_a_yaml_1_2_directive_are_harmles
         ("é" * (MAX_BYTES // 2 + 1), "too_large"),
     ],
 )
-def test_what_is_not_plain_json_is_refused(text: str, code: str) -> None:
+def test_yaml_that_is_not_plain_json_is_refused(text: str, code: str) -> None:
     assert code in refused(text)
 
 
@@ -196,7 +196,7 @@ def test_a_flaw_of_the_syntax_is_where_the_parser_stumbled() -> None:
     assert (problem.line, problem.column) == (2, 4)
 
 
-def test_of_two_equal_keys_the_first_counts() -> None:
+def test_the_first_of_two_equal_keys_counts() -> None:
     report = Diagnostics()
     assert read_yaml("a: {b: 1}\na: {b: 2}\n", report) == {"a": {"b": 1}}
     assert report.values["/a/b"] == (1, 8)

@@ -30,7 +30,7 @@ async def test_a_line_may_come_in_several_frames_and_a_frame_may_hold_several_li
     assert await texts(*frames) == ["one, still one", "two", "three", "the rest"]
 
 
-async def test_whoever_goes_on_from_any_line_is_told_the_rest_and_nothing_twice() -> None:
+async def test_a_reader_that_resumes_at_any_line_gets_the_rest_and_nothing_twice() -> None:
     frames = [f"{AT}.1Z a\nb\nc\n", f"{AT}.2Z d", f"{AT}.3Z e\n", f"{AT}.3Z f\n", f"{AT}.300000001Z g\n"]
     every = await told(*frames)
     for number, (place, _) in enumerate(every):

@@ -147,7 +147,7 @@ def unusable_type(a: Plain) -> None: ...
 @pytest.mark.parametrize(
     "target", [NotAsync, sync_generator, positional, unknown_type, unusable_type, int, 5]
 )
-def test_what_cannot_be_a_handler_is_refused_by_name(registry: Registry, target: Any) -> None:
+def test_objects_that_cannot_be_handlers_are_refused_by_name(registry: Registry, target: Any) -> None:
     with pytest.raises(UsageError, match="it"):
         registry.register(target, "it")
     assert registry.names() == []

@@ -159,7 +159,7 @@ def test_pauses_are_spread_by_a_fifth() -> None:
 
 
 @pytest.mark.parametrize(("retry_after", "least"), [(60.0, 60.0), (None, 4.0), (0.0, 4.0)])
-def test_what_the_receiver_asks_for_is_the_least(retry_after: float | None, least: float) -> None:
+def test_a_retry_after_is_the_least_delay(retry_after: float | None, least: float) -> None:
     tried = judge(claimed("x"), Answer(429, "later", retry_after), RELAY, lambda: 0.0)
     assert tried.wait == pytest.approx(least)
 
@@ -167,9 +167,7 @@ def test_what_the_receiver_asks_for_is_the_least(retry_after: float | None, leas
 @pytest.mark.parametrize(
     ("retry_after", "wait"), [("86400000", 3600.0), ("-5", None), ("soon", None), ("1e9", None), ("", None)]
 )
-async def test_what_the_receiver_asks_for_is_bounded(
-    site: Site, retry_after: str, wait: float | None
-) -> None:
+async def test_a_retry_after_is_bounded(site: Site, retry_after: str, wait: float | None) -> None:
     site.answers(503, Retry_After=retry_after)
     assert (await sent(f"{site.url}/", PublicOnly(ONLY_ONE))).retry_after == wait
 
@@ -181,7 +179,7 @@ def test_a_refusal_is_final_in_one_style_only(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503, 302])
-def test_what_may_pass_is_tried_again_in_every_style(status: int) -> None:
+def test_temporary_failures_are_tried_again_in_every_style(status: int) -> None:
     assert judge(claimed("x", style="orchestrator"), Answer(status), RELAY).state == "pending"
 
 
@@ -213,7 +211,7 @@ def test_a_breaker_opens_lets_one_through_and_closes() -> None:
     assert (breakers.troubled(), breakers.next_look()) == ({}, None)
 
 
-def test_of_origins_that_never_answer_only_so_many_are_remembered() -> None:
+def test_unreachable_origins_are_remembered_up_to_a_bound() -> None:
     breakers = Breakers(lambda: 0.0)
     for number in range(2 * MAX_KNOWN):
         for _ in range(FAILURES):

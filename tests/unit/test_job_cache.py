@@ -30,7 +30,7 @@ def noted(
     memory.update({state.job_id: state}, {state.job_id: Changes(status, seq, nodes=list(writes))}, {1: CHAIN})
 
 
-def test_what_was_committed_is_known_while_the_number_is_the_same() -> None:
+def test_committed_rows_are_cached_while_the_version_is_the_same() -> None:
     memory = JobCache()
     noted(memory, job(), completed("a", b"1"))
     again = job(seq=5)

@@ -97,7 +97,7 @@ def test_children_are_counted_by_their_last_events() -> None:
     assert state["counts"] == {"pending": 5, "dispatched": 1, "completed": 2}
 
 
-def test_what_had_not_ended_is_cancelled_with_its_job() -> None:
+def test_nodes_that_had_not_ended_are_cancelled_with_their_job() -> None:
     events = told(*FETCHED, ("job_cancelled", None, {"by": "ada"}))
     board = board_at(events, {}, 5, WORKFLOW)
     assert (board.status, {card.status for card in board.nodes.values()}) == ("cancelled", {"cancelled"})

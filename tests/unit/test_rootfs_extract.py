@@ -85,7 +85,7 @@ def test_names_may_hold_what_names_of_services_do(root: Path) -> None:
     assert os.listdir(root) == ["system-systemd\\x2dcryptsetup.slice"]
 
 
-def test_what_is_packed_is_unpacked(root: Path) -> None:
+def test_a_compressed_archive_is_unpacked(root: Path) -> None:
     extract_root(io.BytesIO(gzip.compress(archive(("file", "a", "x")).getvalue())), root)
     assert (root / "a").read_text() == "x"
 
@@ -140,7 +140,7 @@ def test_the_last_of_two_is_there(root: Path) -> None:
         [("file", "n" * 256, "y")],
     ],
 )
-def test_what_would_lead_elsewhere_is_refused(root: Path, entries: list[Entry]) -> None:
+def test_entries_that_lead_elsewhere_are_refused(root: Path, entries: list[Entry]) -> None:
     outside = root.parent / "outside"
     outside.mkdir()
     (outside / "secret").write_text("secret")
@@ -152,7 +152,7 @@ def test_what_would_lead_elsewhere_is_refused(root: Path, entries: list[Entry]) 
 
 
 @pytest.mark.parametrize("content", [b"", b"nothing like a tar" * 100, bytes(1024), b"\x1f\x8b garbage"])
-def test_what_is_no_root_file_system_is_refused(root: Path, content: bytes) -> None:
+def test_an_archive_that_is_not_a_root_file_system_is_refused(root: Path, content: bytes) -> None:
     with pytest.raises(WorkspaceError):
         extract_root(io.BytesIO(content), root)
 
@@ -163,7 +163,7 @@ def test_an_archive_that_ends_too_early_is_refused(root: Path) -> None:
         extract_root(io.BytesIO(whole[:3000]), root)
 
 
-def test_it_is_bounded(root: Path) -> None:
+def test_extracting_a_root_file_system_is_bounded(root: Path) -> None:
     archive_file = archive(("file", "a", "x" * 50_000), ("file", "b", "y"))
     with pytest.raises(WorkspaceError, match="more than"):
         extract_root(archive_file, root, bounds=Bounds(bytes=20_000))
@@ -180,7 +180,7 @@ ENTRIES = st.lists(st.tuples(st.sampled_from(sorted(KINDS)), NAMES, TARGETS), ma
 
 
 @given(ENTRIES)
-def test_whatever_is_in_it_nothing_outside_changes(entries: list[Entry]) -> None:
+def test_a_random_archive_changes_nothing_outside(entries: list[Entry]) -> None:
     with TemporaryDirectory() as directory:
         outside, root = Path(directory) / "outside", Path(directory) / "root"
         outside.mkdir()

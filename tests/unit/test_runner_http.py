@@ -23,7 +23,7 @@ Json = Any
 # --- what is sent and what comes back
 
 
-def test_it_is_built_in_and_a_worker_gives_it_its_own_guard() -> None:
+def test_the_http_handler_is_built_in_and_gets_the_guard_of_its_worker() -> None:
     spec = default_registry.get("http")
     assert spec is not None
     assert spec.kind == "async"
@@ -68,7 +68,7 @@ async def test_the_body_is_json_when_it_says_so_and_is_else_text(
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
-async def test_what_changes_things_carries_the_idempotency_key(
+async def test_requests_that_change_things_carry_the_idempotency_key(
     sender: Sender, site: Site, method: str
 ) -> None:
     output(await sender.send(site.url, method=method))
@@ -168,7 +168,7 @@ async def test_any_other_status_that_is_not_expected_is_final(
         (302, ["3xx"], True),
     ],
 )
-async def test_what_counts_as_success_can_be_said(
+async def test_success_statuses_can_be_configured(
     sender: Sender, site: Site, status: int, expected: Json, is_fine: bool
 ) -> None:
     site.answers(status)
@@ -187,7 +187,7 @@ async def test_a_wrong_expectation_is_refused_before_anything_is_sent(
     assert site.connections == 0
 
 
-async def test_who_cannot_be_reached_is_tried_again_later(sender: Sender, site: Site) -> None:
+async def test_a_server_that_cannot_be_reached_is_tried_again_later(sender: Sender, site: Site) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/?token=secret"

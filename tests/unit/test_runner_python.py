@@ -72,7 +72,7 @@ async def test_wrong_params_fail_for_good_and_the_handler_is_not_called(attempt:
     assert calls == []
 
 
-async def test_nothing_returned_is_an_empty_object(attempt: Attempt) -> None:
+async def test_a_handler_that_returns_nothing_has_an_empty_object(attempt: Attempt) -> None:
     assert output(await attempt(lambda: None)) == {}
 
 
@@ -169,7 +169,7 @@ def test_when_to_come_again_is_a_time_or_nothing(after_seconds: Any, kept: float
 
 
 @pytest.mark.parametrize(("error", "code", "retryable", "message"), RAISED)
-async def test_whatever_a_handler_raises_becomes_a_failure_and_the_worker_lives(
+async def test_any_error_of_a_handler_becomes_a_failure_and_the_worker_lives(
     attempt: Attempt, error: BaseException, code: str, retryable: bool, message: str
 ) -> None:
     async def in_loop() -> None:
@@ -209,7 +209,7 @@ async def test_an_unexpected_exception_shows_its_traceback_without_values_and_wi
         assert "hunter2" not in details["traceback"]
 
 
-async def test_what_goes_wrong_after_the_handler_is_a_failure_too(attempt: Attempt) -> None:
+async def test_an_error_after_the_handler_is_a_failure_too(attempt: Attempt) -> None:
     """A caller that waits for its end must hear of one: nobody else would report it."""
 
     async def work(ctx: Context) -> None:

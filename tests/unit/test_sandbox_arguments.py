@@ -85,7 +85,7 @@ def test_where_no_group_can_be_made_that_is_said(tmp_path: Path) -> None:
     assert any("worker's own user" in sentence for sentence in sentences)
 
 
-def test_nothing_of_the_machine_is_asked_for_but_the_stage() -> None:
+def test_a_sandbox_sees_nothing_of_the_machine_but_the_stage() -> None:
     parts = bwrap_arguments(RUN, ContainerPolicy(), User(0, 0, "/root"), "/mnt")
     bound = [parts[at + 1] for at, part in enumerate(parts) if part.endswith("bind")]
     assert bound == ["/mnt/root", "/mnt/room"]

@@ -203,7 +203,7 @@ def test_a_token_of_a_file_is_used_and_one_that_cannot_be_sent_is_refused_untold
     assert "hush" not in str(refused.value)
 
 
-def test_what_is_not_secret_is_shown() -> None:
+def test_settings_that_are_not_secret_are_shown() -> None:
     assert mask_password("postgresql://me:hush@host:5432/db") == "postgresql://me:***@host:5432/db"
     assert mask_password("postgresql://me@host/db") == "postgresql://me@host/db"
     assert (
@@ -216,7 +216,7 @@ def test_what_is_not_secret_is_shown() -> None:
     "conninfo",
     ["postgres//me:hush@host/db", "me:hush@host/db", "hush", "postgresql://me:hush@host/db?colour=hush"],
 )
-def test_what_is_no_connection_string_is_refused_and_never_shown(
+def test_an_invalid_connection_string_is_refused_and_never_shown(
     monkeypatch: pytest.MonkeyPatch, conninfo: str
 ) -> None:
     monkeypatch.setenv("COGRAIL_DATABASE_URL", conninfo)

@@ -38,7 +38,7 @@ class Long:
         self.is_done = True
 
 
-async def test_who_takes_nothing_for_long_is_dropped_also_while_we_go_on(
+async def test_a_reader_that_takes_nothing_for_long_is_dropped_while_the_response_goes_on(
     eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_limits, "WRITE_SECONDS", 0.1)
@@ -68,7 +68,7 @@ class Wire:
         return SimpleNamespace(cancel=lambda: self.due.remove(then) if then in self.due else None)
 
 
-def test_who_takes_something_may_go_on_however_slow_it_is() -> None:
+def test_a_slow_reader_that_takes_something_may_go_on() -> None:
     wire: Any = Wire(1000)
     taking = WriteTimeout(wire, wire)
     taking.arm()
@@ -80,7 +80,7 @@ def test_who_takes_something_may_go_on_however_slow_it_is() -> None:
     assert wire.is_cut
 
 
-def test_who_took_all_of_it_is_not_watched() -> None:
+def test_a_reader_that_took_all_of_it_is_not_watched() -> None:
     wire: Any = Wire(1000)
     taking = WriteTimeout(wire, wire)
     taking.arm()
@@ -91,7 +91,7 @@ def test_who_took_all_of_it_is_not_watched() -> None:
     assert wire.due == []
 
 
-async def test_who_takes_nothing_of_its_answer_is_dropped(
+async def test_a_reader_that_takes_nothing_of_its_response_is_dropped(
     eventually: Eventually, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its answer is stuck when the end comes. The end comes all the same, and the log has no word of it."""

@@ -86,7 +86,7 @@ def code_of(heard: bytes) -> str:
     return str(json.loads(heard.partition(b"\r\n\r\n")[2])["code"])
 
 
-async def test_who_says_nothing_is_sent_off(port: int) -> None:
+async def test_a_caller_that_sends_nothing_is_disconnected(port: int) -> None:
     assert await until_closed(port) == b""
 
 

@@ -211,7 +211,7 @@ async def test_a_certificate_of_nobody_known_is_refused(
 # --- settings
 
 
-def test_what_is_allowed_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allowed_destinations_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings().outbound == OutboundSettings(allow_private=False, allow=())
     monkeypatch.setenv("COGRAIL_OUTBOUND__ALLOW", "Intranet.example, 10.0.0.0/8,::1")
     monkeypatch.setenv("COGRAIL_OUTBOUND__ALLOW_PRIVATE", "true")
@@ -230,7 +230,7 @@ def test_networks_have_a_variable_of_their_own(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("wrong", ["10.0.0.5/8", "http://a.example", "a.example:80", "127.1", "*", "a b"])
-def test_what_is_neither_host_nor_network_cannot_be_allowed(
+def test_an_entry_that_is_neither_host_nor_network_cannot_be_allowed(
     monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
     monkeypatch.setenv("COGRAIL_OUTBOUND__ALLOW", f"a.example,{wrong}")

@@ -168,7 +168,7 @@ def test_a_value_that_jsonb_cannot_hold_is_refused_with_code_and_place(
         ("\\u0000", b'"\\\\u0000"'),
     ],
 )
-def test_what_has_one_form_in_json_is_written(value: object, text: bytes) -> None:
+def test_values_with_one_form_in_json_are_written(value: object, text: bytes) -> None:
     assert write(value) == text
 
 
@@ -189,7 +189,7 @@ TREES = st.recursive(
 
 
 @given(TREES)
-def test_what_is_written_reads_back_the_same(value: object) -> None:
+def test_written_json_reads_back_the_same(value: object) -> None:
     assert read(write(value)) == value
 
 

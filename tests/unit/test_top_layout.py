@@ -61,7 +61,7 @@ def test_every_column_is_there_and_what_is_cut_says_so(width: int, why: str) -> 
 
 
 @pytest.mark.parametrize(("width", "height"), [(200, 50), (110, 24), (80, 24), (40, 12), (20, 6)])
-def test_what_does_not_fit_is_left_out(width: int, height: int) -> None:
+def test_rows_that_do_not_fit_are_left_out(width: int, height: int) -> None:
     part = frame("waits for somebody " * 12)
     full = part | {"waiting": part["waiting"] * 30, "failing": part["failing"] * 30}
     paper = io.StringIO()

@@ -114,7 +114,7 @@ assert not tracing.is_on()
         ({"OTEL_TRACES_EXPORTER": "zipkin"}, "must be otlp, console or none"),
     ],
 )
-def test_what_cannot_be_sent_is_said_once_and_nothing_stops(variables: dict[str, str], warning: str) -> None:
+def test_a_failing_exporter_warns_once_and_stops_nothing(variables: dict[str, str], warning: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT], env=variables, capture_output=True, text=True, check=False
     )

@@ -55,7 +55,7 @@ def test_files_and_directories_come_out(room: Path) -> None:
     assert not os.access(room / "out/d/x", os.X_OK)
 
 
-def test_what_python_and_gnu_tar_write_is_read(room: Path) -> None:
+def test_archives_of_python_and_gnu_tar_are_read(room: Path) -> None:
     for format_ in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
         out = io.BytesIO()
         with tarfile.open(fileobj=out, mode="w:gz", format=format_) as archive:
@@ -67,7 +67,7 @@ def test_what_python_and_gnu_tar_write_is_read(room: Path) -> None:
     assert len(files(room)) == 9
 
 
-def test_it_joins_directories_and_replaces_files(room: Path) -> None:
+def test_extracting_joins_directories_and_replaces_files(room: Path) -> None:
     (room / "out/d").mkdir(parents=True)
     (room / "out/d/x").write_text("old")
     (room / "out/d/kept").write_text("kept")
@@ -194,7 +194,7 @@ def test_an_archive_in_an_archive_is_a_file(room: Path) -> None:
 
 
 @pytest.mark.parametrize("in_the_way", ["file", "link", "directory"])
-def test_what_has_no_place_leaves_all_as_it_was(room: Path, in_the_way: str) -> None:
+def test_an_entry_without_a_place_leaves_all_as_it_was(room: Path, in_the_way: str) -> None:
     """Directories are joined and files replaced; a directory is not a file, and a link leads nowhere."""
     (room / "out/m").mkdir(parents=True)
     match in_the_way:
