@@ -54,7 +54,7 @@ async def test_a_handler_of_which_few_are_taken_leaves_slots_to_others_and_is_go
 
 
 @pytest.mark.parametrize("loss", ["released", "lost"])
-async def test_tasks_that_need_no_slot_are_claimed_first_after_a_loss(harness: Harness, loss: str) -> None:
+async def test_a_task_that_had_begun_is_claimed_before_new_ones(harness: Harness, loss: str) -> None:
     first = await harness.submit(BOX)
     manual_worker = await harness.manual_worker()
     item = await manual_worker.claim_one()
@@ -64,8 +64,8 @@ async def test_tasks_that_need_no_slot_are_claimed_first_after_a_loss(harness: H
     else:
         await manual_worker.release(item)
     await harness.advance()
-    next_hand = await harness.manual_worker("next")
-    assert [(await next_hand.claim_one()).job_id for _ in range(3)] == [first, urgent, second]
+    next_worker = await harness.manual_worker("next")
+    assert [(await next_worker.claim_one()).job_id for _ in range(3)] == [first, urgent, second]
     for state in (None, "running"):
         async with harness.db.single("test") as tx:
             tasks, _ = await monitoring_queries.live_tasks(
