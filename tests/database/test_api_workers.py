@@ -174,7 +174,7 @@ async def tell_progress(desk: ApiClient, task: dict[str, Any], *numbers: int) ->
 
 
 async def progress_of(harness: Harness) -> list[float]:
-    return [row[0] for row in await harness.rows("select current from cograil.progress")]
+    return [current for (current,) in await harness.rows("select current from cograil.progress")]
 
 
 async def test_progress_is_written_once_a_second_at_most_and_the_last_in_the_end(

@@ -149,7 +149,7 @@ async def test_a_cancel_waits_for_a_report_that_is_being_written(harness: Harnes
     item = await manual_worker.claim_one()
     async with harness.db.transaction("report") as tx:
         assert await task_queries.report_tasks(
-            tx, manual_worker.worker_id, "hand", [manual_worker.outcome(item, {"done": True})]
+            tx, manual_worker.worker_id, "manual", [manual_worker.outcome(item, {"done": True})]
         )
         cancelling = asyncio.create_task(harness.cancel(job))
         await eventually(lambda: harness.rows("select 1 from pg_locks where not granted"))
@@ -309,7 +309,7 @@ async def test_a_heartbeat_and_a_cancel_of_many_attempts_do_not_deadlock(
     async with harness.db.transaction("cancel") as tx:
         lock = b"select 1 from cograil.tasks where id = %s for update"
         await tx.connection.execute(lock, [first.task_id])
-        pulsing = asyncio.create_task(ManualWorker(harness.db, manual_worker.worker_id, "hand").heartbeat())
+        pulsing = asyncio.create_task(ManualWorker(harness.db, manual_worker.worker_id, "manual").heartbeat())
         done, _ = await asyncio.wait({pulsing}, timeout=0.5)
         await asyncio.wait_for(tx.connection.execute(lock, [second.task_id]), 5)
     assert (await pulsing).is_alive

@@ -108,7 +108,7 @@ async def test_a_claim_reads_by_index_whatever_waits_elsewhere(harness: Harness)
         cursor = AsyncRawCursor(tx.connection)
         explain = f"explain (analyze, format text, timing off) {text}"
         await cursor.execute(explain.encode(), [values[name] for name in names])
-        plan = "\n".join(row[0] for row in await cursor.fetchall())
+        plan = "\n".join(line for (line,) in await cursor.fetchall())
     assert "Seq Scan on deliveries" not in plan
     removed = [int(number) for number in re.findall(r"Rows Removed by Filter: (\d+)", plan)]
     assert max(removed, default=0) < 100, plan

@@ -36,7 +36,8 @@ async def test_every_table_of_ours_has_its_size_the_largest_first(harness: Harne
     await harness.submit_many(one(), [{}] * 300)
     sizes = (await seen_by(harness)).sizes
     names = {
-        row[0] for row in await harness.rows("select tablename from pg_tables where schemaname = 'cograil'")
+        table
+        for (table,) in await harness.rows("select tablename from pg_tables where schemaname = 'cograil'")
     }
     partitioned = {"nodes", "events"}
     assert {size.table for size in sizes} == names - partitioned

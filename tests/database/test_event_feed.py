@@ -111,7 +111,7 @@ async def test_the_feed_reads_by_its_own_index(harness: Harness) -> None:
         "explain select job_id from cograil.events where tenant_id = 'default' and xid >= %(low)s",
         low=at.low,
     )
-    assert any("xid" in row[0] and "Bitmap Index Scan" in row[0] for row in rows), rows
+    assert any("xid" in line and "Bitmap Index Scan" in line for (line,) in rows), rows
 
 
 # -- those who listen -----------------------------------------------------------------------------------

@@ -69,7 +69,9 @@ def without_times(value: Any, job: str) -> Any:
 
 async def rows_of(harness: Harness, job: str) -> dict[str, list[Any]]:
     return {
-        table: [without_times(orjson.loads(row[0]), job) for row in await harness.rows(query, job=job)]
+        table: [
+            without_times(orjson.loads(document), job) for (document,) in await harness.rows(query, job=job)
+        ]
         for table, query in SELECTS.items()
     }
 

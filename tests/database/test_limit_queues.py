@@ -74,7 +74,7 @@ async def test_a_submit_of_many_jobs_refuses_only_the_one_without_a_key(harness:
     assert isinstance(second, InvalidInput)
     assert second.problems[0].pointer == "/limits/key"
     assert {first.job_id, third.job_id} == {  # type: ignore[union-attr]
-        row[0] for row in await harness.rows("select job_id::text from cograil.admissions")
+        job_id for (job_id,) in await harness.rows("select job_id::text from cograil.admissions")
     }
 
 

@@ -120,7 +120,7 @@ class Limits(RuleBasedStateMachine):
 
     def refresh(self) -> None:
         query = "select id::text from cograil.jobs where finished_at is null and id::text = any(%(ids)s)"
-        self.live = {row[0] for row in self.rows(query, ids=self.jobs)}
+        self.live = {job_id for (job_id,) in self.rows(query, ids=self.jobs)}
 
     # -- jobs ---------------------------------------------------------------------------------------------
 

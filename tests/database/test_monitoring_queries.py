@@ -373,7 +373,7 @@ async def test_a_workflow_is_found_by_its_index_though_there_are_statistics(
         text = text.replace(f"%({word})s", value)
     for word in ("max_failed", "max_nodes", "max_jobs", "window", "limit", "kinds"):
         text = text.replace(f"%({word})s", "1000")
-    plan = "\n".join(row[0] for row in await harness.rows(f"explain {text}"))
+    plan = "\n".join(line for (line,) in await harness.rows(f"explain {text}"))
     await harness.rows("delete from cograil.jobs")
     assert "jobs_workflow" in plan
     assert "jobs_pkey" not in plan

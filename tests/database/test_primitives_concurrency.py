@@ -178,7 +178,7 @@ def test_several_at_once_never_hold_what_one_may_hold(dsn: str) -> None:
     def check(plan: list[list[tuple[str, bool]]]) -> None:
         trace = runner.run(play(harness, plan))
         assert len(trace.lease_fences) == len(set(trace.lease_fences)), "each fence is given once"
-        written = [row[0] for row in runner.run(harness.rows("select fence from witness order by id"))]
+        written = [fence for (fence,) in runner.run(harness.rows("select fence from witness order by id"))]
         assert written == sorted(written), "nobody writes under a lease that another has had since"
         assert max(Counter(trace.granted).values(), default=1) == 1
         assert trace.once <= 1, "exactly one is new"

@@ -127,7 +127,7 @@ class Primitives(RuleBasedStateMachine):
 
     def refresh(self) -> None:
         query = "select id::text from cograil.jobs where finished_at is null and id::text = any(%(ids)s)"
-        self.live = {row[0] for row in self.run(self.harness.rows(query, ids=self.jobs))}
+        self.live = {job_id for (job_id,) in self.run(self.harness.rows(query, ids=self.jobs))}
 
     def a_live_job(self, which: int) -> str | None:
         live = [job for job in self.jobs if job in self.live]

@@ -35,7 +35,7 @@ async def test_processes_that_ended_a_day_ago_are_forgotten(harness: Harness) ->
                 where id = {worker.worker_id}"""
         )
     assert (await sweep(harness.db, DAYS)).processes == 2
-    names = [row[0] for row in await harness.rows("select name from cograil.processes order by id")]
+    names = [name for (name,) in await harness.rows("select name from cograil.processes order by id")]
     assert names == ["ticker", "late", "busy"], "tasks of the last were not rescued yet"
     await harness.cancel(job)
 

@@ -43,7 +43,7 @@ nodes:
 
 async def make_old(harness: Harness, ids: Sequence[str], days: float = DAYS + 1) -> list[str]:
     """As if these jobs had been made and had ended so long ago; their ids, which say when they were made."""
-    tables = [row[0] for row in await harness.rows(TABLES_WITH_JOBS)]
+    tables = [table for (table,) in await harness.rows(TABLES_WITH_JOBS)]
     moved = []
     for job in ids:
         ((moment,),) = await harness.rows(f"select now() - interval '{days} days'")
@@ -71,7 +71,7 @@ async def completed(harness: Harness, count: int = 1) -> list[str]:
 
 
 async def all_jobs(harness: Harness) -> set[str]:
-    return {row[0] for row in await harness.rows("select id::text from cograil.jobs")}
+    return {job_id for (job_id,) in await harness.rows("select id::text from cograil.jobs")}
 
 
 async def link(harness: Harness, job: str, column: str, other: str) -> None:
@@ -92,7 +92,7 @@ async def test_a_job_goes_with_all_that_is_its_own(harness: Harness) -> None:
             insert into cograil.inbox (job_id, kind) values ('{job}', 'late')"""
     )
     (old,) = await make_old(harness, [job])
-    tables = {row[0] for row in await harness.rows(TABLES_WITH_JOBS)}
+    tables = {table for (table,) in await harness.rows(TABLES_WITH_JOBS)}
 
     async def left(job_id: str) -> set[str]:
         query = "select 1 from cograil.{} where job_id = '{}' limit 1"
@@ -107,7 +107,7 @@ async def test_a_job_goes_with_all_that_is_its_own(harness: Harness) -> None:
 
 async def test_every_table_with_jobs_in_it_is_known_to_retention(harness: Harness) -> None:
     """A new table that keeps something of a job must say whether that goes with the job."""
-    tables = {row[0] for row in await harness.rows(TABLES_WITH_JOBS)}
+    tables = {table for (table,) in await harness.rows(TABLES_WITH_JOBS)}
     text = statement("delete_jobs").text
     pruned = {table for table in tables if f"delete from cograil.{table} where job_id" in text}
     assert tables - pruned == KEPT | OF_APPS | EMPTY_BY_THEN

@@ -39,9 +39,9 @@ async def test_a_door_sees_the_jobs_of_its_tenant_only(harness: Harness) -> None
             await run("select set_config('cograil.tenant', 'other', true)")
             assert await (await run("select id from cograil.jobs")).fetchall() == []
             await run("select set_config('cograil.tenant', 'default', true)")
-            assert [str(row[0]) for row in await (await run("select id from cograil.jobs")).fetchall()] == [
-                job
-            ]
+            assert [
+                str(job_id) for (job_id,) in await (await run("select id from cograil.jobs")).fetchall()
+            ] == [job]
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 await run("delete from cograil.jobs")
             await run("rollback")

@@ -46,7 +46,9 @@ async def fire(harness: Harness) -> verbs.Fired:
 
 
 async def outcomes(harness: Harness) -> list[str]:
-    return [row[0] for row in await harness.rows("select outcome from cograil.firings order by due_at")]
+    return [
+        outcome for (outcome,) in await harness.rows("select outcome from cograil.firings order by due_at")
+    ]
 
 
 def test_a_day_that_is_short_or_long_has_every_moment_once() -> None:

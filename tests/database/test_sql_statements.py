@@ -296,7 +296,7 @@ def _parts(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 async def some_jobs(conn: psycopg.AsyncConnection[Any], count: int = 200) -> list[Any]:
     rows = await conn.execute(f"select id from cograil.jobs limit {count}".encode())
-    return [row[0] for row in await rows.fetchall()]
+    return [job_id for (job_id,) in await rows.fetchall()]
 
 
 def outcomes_of(tasks: list[tuple[Any, ...]]) -> dict[str, Any]:

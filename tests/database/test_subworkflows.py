@@ -39,7 +39,7 @@ nodes:
 async def children_of(harness: Harness, job: str) -> list[str]:
     """The jobs that were made for this one, oldest first."""
     query = "select id::text from cograil.jobs where parent_job = %(id)s order by id"
-    return [row[0] for row in await harness.rows(query, id=job)]
+    return [job_id for (job_id,) in await harness.rows(query, id=job)]
 
 
 async def begin(harness: Harness, text: str = PARENT) -> tuple[str, str]:

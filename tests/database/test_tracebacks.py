@@ -72,7 +72,7 @@ async def fail_in_child(harness: Harness, text: str) -> tuple[str, list[str]]:
     async with harness.running():
         job = (await harness.ended(await harness.submit(text)))["job_id"]
     query = "select id::text from cograil.jobs where parent_job is not null order by created_at, id"
-    return job, [row[0] for row in await harness.rows(query)]
+    return job, [job_id for (job_id,) in await harness.rows(query)]
 
 
 async def test_the_error_of_a_subworkflow_names_the_child_job(harness: Harness) -> None:

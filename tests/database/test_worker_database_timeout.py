@@ -65,7 +65,7 @@ async def far(harness: Harness, proxy: DatabaseProxy, patient: Patient) -> Async
         worker = Worker(db, settings, harness.registry, "far")
         running = asyncio.create_task(worker.run())
         yield worker
-        await proxy.mend()
+        await proxy.restore()
         patient.go_on.set()
         worker.stop()
         await running
@@ -84,7 +84,7 @@ async def test_a_worker_stops_its_tasks_while_the_lease_is_still_its_own(
         assert await harness.rows(IS_HELD) == [(True,)], "nobody else could have begun before"
         assert patient.reason == "lost"
         patient.go_on.set()
-        await proxy.mend()
+        await proxy.restore()
         assert (await harness.ended(job))["status"] == "completed"
     assert patient.runs == 2
 
@@ -110,10 +110,10 @@ async def test_a_worker_keeps_its_tasks_while_postgresql_is_starting(
     """Then nobody can take it; from its start on orchestrators wait for a lease."""
     job = await harness.submit(one("patient"))
     await patient.begun.wait()
-    await proxy.say_it_starts()
+    await proxy.refuse_as_starting()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(patient.stopped.wait(), 1.5 * LEASE["seconds"])
-    await proxy.mend()
+    await proxy.restore()
     patient.go_on.set()
     async with harness.orchestrator():
         assert (await harness.ended(job))["status"] == "completed"

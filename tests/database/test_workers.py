@@ -157,7 +157,7 @@ async def test_a_heartbeat_of_a_dead_worker_does_not_bring_its_lease_back(harnes
     assert (answer.is_alive, answer.task_ids) == (False, frozenset())
     await harness.advance()
     assert await manual_worker.claim() == []
-    assert await harness.rows("select state from cograil.processes where name = 'hand'") == [("dead",)]
+    assert await harness.rows("select state from cograil.processes where name = 'manual'") == [("dead",)]
 
 
 async def test_a_worker_that_was_given_up_comes_back_as_a_new_one_and_goes_on(

@@ -1,4 +1,4 @@
-"""Routes, filled with the things of somebody or of nobody, and what came back: for matrices of any door."""
+"""Paths and queries of routes with real or unknown names filled in, and responses that can be compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cograil.http.server.routing import Endpoint
 
 UNKNOWN_ID = "01a1e50c-7310-7248-8dd1-729d3582eaf2"
 
-# What the names in a path mean when nobody has such a thing.
+# Names that exist for no tenant, by the parameter of a path.
 UNKNOWN_NAMES = {
     "job_id": UNKNOWN_ID,
     "node_id": "greet",
@@ -26,7 +26,7 @@ UNKNOWN_NAMES = {
 
 @dataclass
 class MaskedReply:
-    """What came back: without what was sent, and then without what is another every time."""
+    """A response: as it came, and with the names that were sent, ids and times masked."""
 
     status: int
     original: str = field(compare=False)
@@ -34,18 +34,18 @@ class MaskedReply:
 
 
 def fill_path(endpoint: Endpoint, things: dict[str, str]) -> str:
-    """The path with these things in it."""
+    """The path of the endpoint with these names filled in."""
     return re.sub(r"\{(\w+)\}", lambda match: things[match[1]], endpoint.path)
 
 
 def query_string(endpoint: Endpoint, things: dict[str, str]) -> str:
-    """Every parameter that names one of these things."""
+    """The query string with every parameter of the endpoint that has one of these names."""
     names = [] if endpoint.query is None else [name for name in endpoint.query.model_fields if name in things]
     return "&".join(f"{name}={things[name]}" for name in names)
 
 
 def mask_reply(status: int, body: str, sent: list[str]) -> MaskedReply:
-    """What was said, without what was sent."""
+    """The response with the names that were sent, ids and times masked."""
     for thing in sorted(sent, key=len, reverse=True):
         body = body.replace(thing, "THING")
     text = re.sub(r'"request_id":"[^"]*"', "", body)

@@ -27,7 +27,7 @@ JSON = {"content-type": "application/json"}
 
 @dataclass
 class ApiResponse:
-    """What came back."""
+    """A response of the API."""
 
     status: int
     headers: Mapping[str, str]
@@ -81,7 +81,7 @@ class ApiClient:
         return answer
 
     async def raw(self, request: bytes) -> ApiResponse:
-        """These very bytes, for HTTP clients repair what is wrong."""
+        """Send these very bytes: HTTP clients repair what is wrong."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(request)

@@ -51,7 +51,7 @@ CHUNK = b"40000\r\n" + b" " * 0x40000 + b"\r\n"
 
 
 def length(text: str) -> bytes:
-    """A body whose length is told so."""
+    """A request with this Content-Length."""
     return post(b"").replace(b"Content-Length: 0", f"Content-Length: {text}".encode())
 
 
@@ -79,7 +79,7 @@ def scheduled(cron: str) -> bytes:
     return post(json.dumps(body).encode(), path="/api/v1/schedules")
 
 
-def told(url: str, **facts: object) -> bytes:
+def with_callback(url: str, **facts: object) -> bytes:
     return post(job(callback={"url": url} | facts))
 
 
@@ -185,19 +185,19 @@ NAMES = [
     *[Row(f"B148 a tenant {where}", request, 422, "unknown_field") for where, request in (("in the body", post(job(tenant_id="acme"))), ("in the URL", get(f"{JOBS}?tenant=acme")), ("in the URL of a route without parameters", get(f"{JOBS}/{ID}?tenant_id=acme")), ("in a header", get(JOBS, "X-Tenant-Id: acme")), ("in a header of a submit", post(job(), "X-Tenant: acme")))],
 ]
 CALLBACKS = [
-    *[Row(f"B125 {url}", told(url), 422, "callback_scheme") for url in ("ftp://a.example", "file:///etc/passwd", "gopher://a.example", "javascript:alert(1)", "data:,x")],
-    *[Row(f"B126 {host}", told(f"http://{host}/"), 422, "callback_blocked_address") for host in ("127.0.0.1", "[::1]", "0.0.0.0", "10.1.2.3", "172.16.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1", "[fc00::1]", "[fe80::1]")],
-    *[Row(f"B127 {host}", told(f"http://{host}/"), 422, "callback_invalid_host") for host in ("127.1", "0177.0.0.1", "2130706433", "0x7f000001", "169.254.43518", "0")],
-    *[Row(f"B128 {host}", told(f"http://{host}/"), 422, "callback_blocked_address") for host in ("[::ffff:169.254.169.254]", "[64:ff9b::a9fe:a9fe]", "[2002:7f00:1::]", "[::7f00:1]", "[fec0::1]")],
-    Row("B128 a zone", told("http://[fe80::1%25lo]/"), 422, "callback_invalid_host"),
-    *[Row(f"B128 {host}", told(f"http://{host}/"), 422, "callback_invalid_host") for host in ("[2606:4700::1111].a.example", "127.0.0.1[2606:4700::1111]", "[v1.x]")],
-    *[Row(f"B129 {host}", told(f"http://{host}/"), 422, "callback_invalid_host") for host in ("①②⑦.⓪.⓪.①", "127。0。0。1", "ⓛocalhost", "bücher.example", "\u212a.example")],
-    *[Row(f"B130 {url!r}", told(url), 422, "callback_invalid_url") for url in ("http://good@169.254.169.254/", "http://good.example\\@bad.example/", "http://a.example/#@b", "http://a.example/\t", "http://a.example/\n")],
-    *[Row(f"B131 {url}", told(url), 422, "callback_userinfo") for url in ("http://u:p@169.254.169.254/", "https://u:p@a.example/", "https://u:@a.example/")],
-    *[Row(f"B132 port {port}", told(f"https://a.example:{port}/"), 422, "callback_port") for port in ("0", "99999", "22", "25", "6379")],
-    *[Row(f"B134 {url[:30]}", told(url), 422, "callback_invalid_url") for url in ("https://a.example/" + "x" * 2048, "https://a.example/#x")],
-    *[Row(f"B135 {headers!r:.30}", told("https://a.example/", headers=headers), 422, "callback_header") for headers in ({"Host": "x"}, {"Content-Length": "1"}, {"webhook-id": "x"}, {"Ce-Type": "x"}, {"X": "a\r\nb: c"}, {"X": "ü"}, {"X Y": "z"}, {f"X-{n}": "y" for n in range(21)})],
-    *[Row(f"B136 {secret!r}", told("https://a.example/", secret=secret), 422, "callback_secret") for secret in ("short", "whsec_####", "whsec_" + "A" * 20, 7)],
+    *[Row(f"B125 {url}", with_callback(url), 422, "callback_scheme") for url in ("ftp://a.example", "file:///etc/passwd", "gopher://a.example", "javascript:alert(1)", "data:,x")],
+    *[Row(f"B126 {host}", with_callback(f"http://{host}/"), 422, "callback_blocked_address") for host in ("127.0.0.1", "[::1]", "0.0.0.0", "10.1.2.3", "172.16.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1", "[fc00::1]", "[fe80::1]")],
+    *[Row(f"B127 {host}", with_callback(f"http://{host}/"), 422, "callback_invalid_host") for host in ("127.1", "0177.0.0.1", "2130706433", "0x7f000001", "169.254.43518", "0")],
+    *[Row(f"B128 {host}", with_callback(f"http://{host}/"), 422, "callback_blocked_address") for host in ("[::ffff:169.254.169.254]", "[64:ff9b::a9fe:a9fe]", "[2002:7f00:1::]", "[::7f00:1]", "[fec0::1]")],
+    Row("B128 a zone", with_callback("http://[fe80::1%25lo]/"), 422, "callback_invalid_host"),
+    *[Row(f"B128 {host}", with_callback(f"http://{host}/"), 422, "callback_invalid_host") for host in ("[2606:4700::1111].a.example", "127.0.0.1[2606:4700::1111]", "[v1.x]")],
+    *[Row(f"B129 {host}", with_callback(f"http://{host}/"), 422, "callback_invalid_host") for host in ("①②⑦.⓪.⓪.①", "127。0。0。1", "ⓛocalhost", "bücher.example", "\u212a.example")],
+    *[Row(f"B130 {url!r}", with_callback(url), 422, "callback_invalid_url") for url in ("http://good@169.254.169.254/", "http://good.example\\@bad.example/", "http://a.example/#@b", "http://a.example/\t", "http://a.example/\n")],
+    *[Row(f"B131 {url}", with_callback(url), 422, "callback_userinfo") for url in ("http://u:p@169.254.169.254/", "https://u:p@a.example/", "https://u:@a.example/")],
+    *[Row(f"B132 port {port}", with_callback(f"https://a.example:{port}/"), 422, "callback_port") for port in ("0", "99999", "22", "25", "6379")],
+    *[Row(f"B134 {url[:30]}", with_callback(url), 422, "callback_invalid_url") for url in ("https://a.example/" + "x" * 2048, "https://a.example/#x")],
+    *[Row(f"B135 {headers!r:.30}", with_callback("https://a.example/", headers=headers), 422, "callback_header") for headers in ({"Host": "x"}, {"Content-Length": "1"}, {"webhook-id": "x"}, {"Ce-Type": "x"}, {"X": "a\r\nb: c"}, {"X": "ü"}, {"X Y": "z"}, {f"X-{n}": "y" for n in range(21)})],
+    *[Row(f"B136 {secret!r}", with_callback("https://a.example/", secret=secret), 422, "callback_secret") for secret in ("short", "whsec_####", "whsec_" + "A" * 20, 7)],
 ]
 # fmt: on
 CORPUS = [HTTP, JSON_ROWS, NAMES, CALLBACKS]

@@ -1,4 +1,4 @@
-"""The way to the database, with somebody on it who can cut it or let nothing through."""
+"""A proxy before the database that can cut, freeze or refuse connections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 
 class DatabaseProxy:
-    """What is said on it comes through, until it does not."""
+    """Forwards all bytes until it is frozen, cut or refusing."""
 
     def __init__(self, dsn: str, folder: Path) -> None:
         params = conninfo_to_dict(dsn)
@@ -25,8 +25,8 @@ class DatabaseProxy:
         self._ends: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def mend(self) -> None:
-        """All comes through."""
+    async def restore(self) -> None:
+        """Forward all bytes again."""
         self._passing.set()
         if self._is_refusing:
             await self.cut()
@@ -34,11 +34,11 @@ class DatabaseProxy:
             self._server = await asyncio.start_unix_server(self._carry, self._here)
 
     def freeze(self) -> None:
-        """Nothing comes through, and nobody is told."""
+        """Forward nothing more; connections stay open."""
         self._passing.clear()
 
-    async def say_it_starts(self) -> None:
-        """All connections break, and new ones are told what a server says that starts."""
+    async def refuse_as_starting(self) -> None:
+        """Break all connections; refuse new ones with the error of a server that is starting."""
         await self.cut()
         self._server = await asyncio.start_unix_server(self._refuse, self._here)
         self._is_refusing = True
@@ -50,7 +50,7 @@ class DatabaseProxy:
         writer.close()
 
     async def cut(self) -> None:
-        """All connections break, and no new ones are made."""
+        """Break all connections and accept no new ones."""
         if self._server is not None:
             self._server.close()
             self._server, self._is_refusing = None, False
@@ -85,10 +85,10 @@ class DatabaseProxy:
 
 @contextlib.asynccontextmanager
 async def open_database_proxy(dsn: str) -> AsyncIterator[DatabaseProxy]:
-    """A way to this database that is whole."""
+    """A proxy before this database that forwards all bytes."""
     with TemporaryDirectory(prefix="wire") as folder:
         proxy = DatabaseProxy(dsn, Path(folder))
-        await proxy.mend()
+        await proxy.restore()
         try:
             yield proxy
         finally:

@@ -1,4 +1,4 @@
-"""Callers that listen: server-sent events and WebSockets over a plain connection."""
+"""Clients of server-sent events and WebSockets, over a plain connection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class EventStream:
     _lines: list[str] = field(default_factory=list)
 
     async def next(self) -> StreamEvent | None:
-        """The next thing that is said; None when the stream has ended."""
+        """The next event; None when the stream has ended."""
         fields: dict[str, str] = {}
         while True:
             line = await self._line()
@@ -146,7 +146,7 @@ class WebSocketClient:
         return first & 0x0F, await self.reader.readexactly(size)
 
     async def messages(self, seconds: float = 20.0) -> tuple[list[Any], int, str]:
-        """All that is said until it closes, the code of that and its reason."""
+        """All messages until it closes, the code of the close and its reason."""
         messages: list[Any] = []
         async with asyncio.timeout(seconds):
             while True:
@@ -168,7 +168,7 @@ class WebSocketClient:
 async def open_websocket(
     port: int, path: str, key: str = "", **headers: str
 ) -> AsyncIterator[WebSocketClient]:
-    """A WebSocket, or what was answered instead of one."""
+    """A WebSocket, or the response that was sent instead of one."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     upgrade = {
         "connection": "Upgrade",

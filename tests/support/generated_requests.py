@@ -1,4 +1,4 @@
-"""Requests made up from an OpenAPI document, good ones and bad ones, and what is wrong with the answers."""
+"""Requests generated from an OpenAPI document, good ones and bad ones, and the flaws of the responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running engine inside a test: orchestrators and workers in this event loop, or moves made by hand."""
+"""A running engine inside a test: orchestrators and workers in this event loop, or single steps made by the test."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def quick_settings(**overrides: Any) -> Settings:
 
 @dataclass
 class ManualWorker:
-    """A worker whose every move the test makes; it heartbeats only when told to."""
+    """A worker whose every step the test makes; it heartbeats only when the test calls `heartbeat`."""
 
     db: Database
     worker_id: int
@@ -62,7 +62,9 @@ class ManualWorker:
         """Take up to `slots` tasks, of these handlers or of any."""
         async with self.db.single("test") as tx:
             query = b"select distinct handler from cograil.tasks"
-            names = handlers or [row[0] for row in await (await tx.connection.execute(query)).fetchall()]
+            names = handlers or [
+                handler for (handler,) in await (await tx.connection.execute(query)).fetchall()
+            ]
         async with self.db.single("claim") as tx:
             return await tasks.claim(tx, self.worker_id, Slots(list(names), [], slots, 0, queues))
 
@@ -70,7 +72,7 @@ class ManualWorker:
         """Take a task that must run alone, of any handler."""
         async with self.db.single("test") as tx:
             query = b"select distinct handler from cograil.tasks"
-            names = [row[0] for row in await (await tx.connection.execute(query)).fetchall()]
+            names = [handler for (handler,) in await (await tx.connection.execute(query)).fetchall()]
         async with self.db.single("claim") as tx:
             return await tasks.claim_exclusive(tx, self.worker_id, Slots(names, [], 1, 0, queues))
 
@@ -217,7 +219,7 @@ class Harness:
         async with self.db.single("test") as tx:
             return await check_invariants(tx.connection)
 
-    # -- moves made by hand --------------------------------------------------------------------------
+    # -- single steps --------------------------------------------------------------------------
 
     async def advance(self) -> int:
         """Advance jobs until no more have news; how many advances that took."""
@@ -237,7 +239,7 @@ class Harness:
             return await tasks.tick_orchestrator(tx, self.ticker, 3600, grace_seconds, excluded)
 
     async def manual_worker(
-        self, name: str = "hand", *, lease_seconds: float = 60.0, **more: Any
+        self, name: str = "manual", *, lease_seconds: float = 60.0, **more: Any
     ) -> ManualWorker:
         """A worker driven by the test."""
         handlers = self.registry.names()
@@ -248,7 +250,7 @@ class Harness:
         return ManualWorker(self.db, worker_id, name)
 
     async def expire_worker(self, manual_worker: ManualWorker) -> None:
-        """Let the lease of this worker end now, and rescue what it held."""
+        """Let the lease of this worker end now, and rescue the tasks that it held."""
         await self.rows(
             "update cograil.processes set lease_until = now() - interval '1 s' where id = %(id)s",
             id=manual_worker.worker_id,

@@ -1,4 +1,4 @@
-"""What a worker says that works over HTTP alone."""
+"""The requests of a worker that works over HTTP alone."""
 
 from __future__ import annotations
 

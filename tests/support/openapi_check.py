@@ -16,13 +16,13 @@ from cograil.gateway.gateway_openapi import gateway_document
 from cograil.http.server.application import ROUTERS
 from cograil.http.server.openapi import document
 
-# What the door says before it knows the route, or of faults of ours; the document names them once for all.
+# What the dispatcher responds before it knows the route, or of faults of ours; the document names them once for all.
 EVERYWHERE = (404, 405, 414, 417, 421, 431, 500, 508)
 METHODS = ("get", "post", "patch", "delete")
 
 
 class OpenApiChecker:
-    """One document."""
+    """Checks responses against one OpenAPI document."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = copy.deepcopy(dict(document))
@@ -48,7 +48,7 @@ class OpenApiChecker:
         )
 
     def wrong(self, method: str, path: str, status: int, media_type: str, body: bytes) -> list[str]:
-        """What the document does not say of this answer."""
+        """How this response differs from the document."""
         operation = self.find(method, path)
         if operation is None or (status in EVERYWHERE and str(status) not in operation["responses"]):
             return []
@@ -96,13 +96,13 @@ def _close(schema: Any) -> None:
 
 @cache
 def api_checker() -> OpenApiChecker:
-    """That of the API."""
+    """The checker for the document of the API."""
     return OpenApiChecker(document(endpoint for router in ROUTERS for endpoint in router.endpoints))
 
 
 @cache
 def app_checkers() -> dict[str, OpenApiChecker]:
-    """Those of the apps, by their names."""
+    """The checkers for the documents of the apps, by their names."""
     return {app.name: OpenApiChecker(app.api().document()) for app in installed_apps() if app.api}
 
 
@@ -114,5 +114,5 @@ def find_mismatches(method: str, path: str, status: int, media_type: str, body: 
 
 @cache
 def gateway_checker() -> OpenApiChecker:
-    """That of the gateway."""
+    """The checker for the document of the gateway."""
     return OpenApiChecker(gateway_document())

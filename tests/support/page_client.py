@@ -1,4 +1,4 @@
-"""The pages as a browser asks for them, without one."""
+"""A client that requests the pages as a browser does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
 class PageClient:
-    """Keeps cookies, follows nothing."""
+    """Keeps cookies and follows no redirects."""
 
     def __init__(self, api: ApiClient) -> None:
         self.api = api

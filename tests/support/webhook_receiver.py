@@ -1,4 +1,4 @@
-"""Receivers of events, on real sockets: what they answer is a script, what they were sent is kept."""
+"""Receivers of events on real sockets: a script chooses their responses, and they keep their requests."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ Script = Callable[[ReceivedRequest], bytes]
 
 @dataclass
 class WebhookReceiver:
-    """A server; `script` says what a request is answered with. After half an answer it hangs up."""
+    """A server; `script` chooses the response to a request. After half a response it closes the connection."""
 
     script: Script = field(default=lambda _: OK)
     requests: list[ReceivedRequest] = field(default_factory=list)
