@@ -81,8 +81,8 @@ NEEDED_BY_PATH = {
     "tests/apps/containers/test_docker_engine.py": ("root", "docker", "podman", "busybox"),
     "tests/apps/containers/test_container_restarts.py": ("root", "docker", "podman", "busybox"),
     "tests/apps/containers/test_sandbox.py": ("bubblewrap", "busybox"),
-    "tests/unit/test_sandbox_parts.py": ("bubblewrap",),
-    "tests/unit/test_rooting.py": ("busybox",),
+    "tests/unit/test_sandbox_arguments.py": ("bubblewrap",),
+    "tests/unit/test_rootfs_extract.py": ("busybox",),
 }
 
 

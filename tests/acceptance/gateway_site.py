@@ -20,8 +20,8 @@ from typing import Any
 
 import httpx2
 import psycopg
-from documented import of_gateway
 from instances import QUICK
+from tests.support.openapi_check import gateway_checker
 
 from cograil.embedded.data_directory import read_instance
 from cograil.model.roles import ROLES
@@ -141,7 +141,7 @@ class Caller:
         plain, kind = path.removeprefix("/api"), answer.headers.get("content-type", "")
         if plain not in ("/livez", "/readyz", "/metrics"):
             method = answer.request.method
-            assert of_gateway().wrong(method, plain, answer.status_code, kind, answer.content) == []
+            assert gateway_checker().wrong(method, plain, answer.status_code, kind, answer.content) == []
 
     def get(self, path: str, **more: Any) -> httpx2.Response:
         return self.call("GET", path, **more)

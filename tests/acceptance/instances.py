@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from lab import Lab
+from tests.support.harness import Harness
 
 from cograil.embedded.data_directory import read_instance
 from cograil.runners.handler_registry import Registry
@@ -105,7 +105,7 @@ class Running:
         return {name: float(value) for name, value in samples}
 
     @contextlib.asynccontextmanager
-    async def lab(self) -> AsyncIterator[Lab]:
+    async def lab(self) -> AsyncIterator[Harness]:
         """A client of this instance."""
         instance = read_instance(self.data_dir)
         assert instance is not None
@@ -114,11 +114,11 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def open_client_lab(conninfo: str) -> AsyncIterator[Lab]:
+async def open_client_lab(conninfo: str) -> AsyncIterator[Harness]:
     """A lab in which nothing runs: it submits and looks."""
     settings = Settings()
     async with Database(conninfo, settings.database) as db:
-        yield Lab(db, settings, Registry())
+        yield Harness(db, settings, Registry())
 
 
 def lives(process: psutil.Process) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from instances import Running, Start
-from streams import ask, listening, socket_to
 from tests.conftest import Eventually
+from tests.support.event_streams import open_event_stream, open_websocket, write_request_head
 
 from cograil.embedded.data_directory import read_instance
 
@@ -52,7 +52,7 @@ async def submit(port: int, workflow_id: str) -> str:
     body = f'{{"workflow_id": "{workflow_id}"}}'
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     length = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
-    await ask(writer, "POST", "/api/v1/jobs", headers=length)
+    await write_request_head(writer, "POST", "/api/v1/jobs", headers=length)
     writer.write(body.encode())
     answer = (await reader.read()).decode()
     writer.close()
@@ -69,12 +69,12 @@ async def test_the_feed_goes_on_at_another_server(
     await eventually(other.is_ready, 60)
     port, other_port = port_of(up), await eventually(lambda: said_port(other))
     jobs, seen = [], list[Any]()
-    async with listening(port, FEED) as stream:
+    async with open_event_stream(port, FEED) as stream:
         await stream.next()
         jobs.append(await submit(port, "hello"))
         seen += await stream.take(5)
     jobs += [await submit(port, "hello"), await submit(other_port, "hello")]
-    async with listening(other_port, FEED, last_event_id=stream.last_id) as stream:
+    async with open_event_stream(other_port, FEED, last_event_id=stream.last_id) as stream:
         while sum(event["event_type"] == "job_completed" for event in seen) < 3:
             seen += await stream.take(1)
     for job_id in jobs:
@@ -100,10 +100,10 @@ async def test_no_listener_delays_the_end(start: Start, flows: Path, eventually:
     halves = [await half_sent(port) for _ in range(3)]
     mute = await asyncio.open_connection("127.0.0.1", port)
     async with (
-        listening(port, FEED) as feed,
-        listening(port, f"/api/v1/jobs/{job_id}/events/stream") as job,
-        listening(port, FEED),  # never read
-        socket_to(port, f"/ws/jobs/{job_id}") as socket,
+        open_event_stream(port, FEED) as feed,
+        open_event_stream(port, f"/api/v1/jobs/{job_id}/events/stream") as job,
+        open_event_stream(port, FEED),  # never read
+        open_websocket(port, f"/ws/jobs/{job_id}") as socket,
     ):
         await feed.next()
         await job.take(1)
@@ -124,7 +124,7 @@ async def half_sent(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
     """A request whose body never comes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     headers = {"content-type": "application/json", "content-length": "1000"}
-    await ask(writer, "POST", "/api/v1/jobs", headers=headers)
+    await write_request_head(writer, "POST", "/api/v1/jobs", headers=headers)
     writer.write(b'{"workflow_id": ')
     await writer.drain()
     return reader, writer
@@ -135,7 +135,7 @@ async def test_a_server_alone_ends_as_soon(start: Start, flows: Path, eventually
     server = start("server", "--port", "0")
     await eventually(server.is_ready, 60)
     port = await eventually(lambda: said_port(server))
-    async with listening(port, FEED) as feed:
+    async with open_event_stream(port, FEED) as feed:
         await feed.next()
         _, writer = await half_sent(port)
         server.send(signal.SIGTERM)
@@ -182,7 +182,7 @@ async def asking(
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     open_ones.callback(writer.close)
     length = {"content-type": "application/json", "content-length": str(len(body))}
-    await ask(writer, "POST", path, headers=length | headers)
+    await write_request_head(writer, "POST", path, headers=length | headers)
     writer.write(body.encode())
     await writer.drain()
     return reader

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from instances import Start, open_client_lab
-from lab import Lab
+from tests.support.harness import Harness
 
 HANDLERS = """
 import asyncio, os, pathlib, time
@@ -54,7 +54,7 @@ def beside(dsn: str, tmp_path: Path, **more: str) -> dict[str, str]:
     return {"COGRAIL_DATABASE_URL": dsn, "COGRAIL_DATABASE__ALLOW_UNSAFE": "true", **more}
 
 
-async def failures(lab: Lab, job: str) -> list[dict[str, Any]]:
+async def failures(lab: Harness, job: str) -> list[dict[str, Any]]:
     return [e["data"]["error"] for e in await lab.events(job) if e["event_type"] == "task_failed"]
 
 

@@ -17,9 +17,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 from gateway_site import SUBMIT, Caller, Scripted, Site, cograil, until
-from matrices import filled
 from psycopg.conninfo import make_conninfo
 from test_gateway_matrix import ENDPOINTS, UNKNOWN
+from tests.support.access_matrix import fill_path
 
 from cograil.settings import DatabaseSettings
 from cograil.store.database import Database
@@ -124,10 +124,10 @@ def refusals(site: Site, operator: Caller, request: str) -> list[Any]:
     ]  # their twins are served alike
     for endpoint in sorted(routes, key=lambda route: route.path.endswith("/cancel")):
         for things in (known, known | {"node_id": "zz"}, UNKNOWN):
-            path = filled(endpoint, things)
+            path = fill_path(endpoint, things)
             bodies = BODIES if endpoint.method == "POST" and things is known else (None,)
             heard += [operator.call(endpoint.method, path, body) for body in bodies]
-        path = filled(endpoint, known)
+        path = fill_path(endpoint, known)
         heard.append(operator.call(endpoint.method, f"{path}?limit=zz&status=zz&cursor=zz&zz=1"))
         heard.append(operator.call("POST" if endpoint.method == "GET" else "GET", path))
         heard.append(site.caller("worker").call(endpoint.method, path))

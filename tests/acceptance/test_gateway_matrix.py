@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 from gateway_site import SUBMIT, Caller, Site, until
-from matrices import NOBODYS, Reply, asked, filled, plain
+from tests.support.access_matrix import UNKNOWN_NAMES, MaskedReply, fill_path, mask_reply, query_string
 
 from cograil.gateway.gateway_context import with_prefix
 from cograil.gateway.gateway_readiness import ROUTERS
@@ -19,7 +19,11 @@ from cograil.model.roles import ROLES, Role
 from cograil.model.roles import Caller as Somebody
 
 ENDPOINTS = [endpoint for router in with_prefix(ROUTERS) for endpoint in router.endpoints]
-UNKNOWN = NOBODYS | {"request_id": str(uuid4()), "correlation_id": str(uuid4()), "idempotency_key": "nobodys"}
+UNKNOWN = UNKNOWN_NAMES | {
+    "request_id": str(uuid4()),
+    "correlation_id": str(uuid4()),
+    "idempotency_key": "nobodys",
+}
 
 
 def body_of(endpoint: Endpoint, things: dict[str, str]) -> dict[str, Any] | None:
@@ -35,11 +39,11 @@ def body_of(endpoint: Endpoint, things: dict[str, str]) -> dict[str, Any] | None
     return {"name": "approve"} if endpoint.path.endswith("/signals") else None
 
 
-def reply_to(caller: Caller, endpoint: Endpoint, things: dict[str, str], query: str = "") -> Reply:
-    path, body = filled(endpoint, things) + (f"?{query}" if query else ""), body_of(endpoint, things)
+def reply_to(caller: Caller, endpoint: Endpoint, things: dict[str, str], query: str = "") -> MaskedReply:
+    path, body = fill_path(endpoint, things) + (f"?{query}" if query else ""), body_of(endpoint, things)
     answer = caller.call(endpoint.method, path, body)
     sent = [thing for thing in things.values() if thing in f"{path}{body}"]
-    return plain(answer.status_code, answer.text, sent)
+    return mask_reply(answer.status_code, answer.text, sent)
 
 
 def test_every_route_has_its_twin() -> None:
@@ -91,7 +95,9 @@ def test_another_tenant_gets_the_answers_for_unknown_ids(site: Site, partner: Ca
                 for things in (theirs, nobodys)
             ]
             assert replies[0] == replies[1], (endpoint.path, query)
-            assert not [word for word in (job, request, "zz_inner") if word in replies[0].told], endpoint.path
+            assert not [word for word in (job, request, "zz_inner") if word in replies[0].original], (
+                endpoint.path
+            )
             if "{job_id}" in endpoint.path or "{request_id}" in endpoint.path:
                 assert replies[0].status == 404, (endpoint.path, replies[0])
     shown = site.caller("operator").get(f"/status/job/{job}?include_nodes=true").json()
@@ -101,7 +107,7 @@ def test_another_tenant_gets_the_answers_for_unknown_ids(site: Site, partner: Ca
 
 def one_by_one(endpoint: Endpoint) -> list[str]:
     """Every parameter of a route that names something."""
-    return [pair.partition("=")[0] for pair in asked(endpoint, UNKNOWN).split("&") if pair]
+    return [pair.partition("=")[0] for pair in query_string(endpoint, UNKNOWN).split("&") if pair]
 
 
 def test_the_lists_of_a_tenant_that_has_nothing_are_empty(site: Site, partner: Caller) -> None:

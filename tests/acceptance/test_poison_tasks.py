@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from instances import Start, open_client_lab
-from lab import Lab
+from tests.support.harness import Harness
 
 # The killer waits until somebody shares its worker, but not for ever: in the end it runs alone.
 KILLERS = """
@@ -32,7 +32,7 @@ async def bystander() -> dict:
 ONE = "workflow_id: {0}\nnodes:\n  a: {{handler: {0}, retry: {{max_attempts: 10}}}}\n"
 
 
-async def losses(lab: Lab, job: str) -> list[str]:
+async def losses(lab: Harness, job: str) -> list[str]:
     """What each attempt that ended badly says."""
     return [e["data"]["error"]["code"] for e in await lab.events(job) if e["event_type"] == "task_failed"]
 

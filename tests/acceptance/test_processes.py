@@ -14,7 +14,7 @@ import psutil
 import pytest
 from gateway_site import answers, free_port
 from instances import Running, Start, lives, open_client_lab
-from lab import Lab
+from tests.support.harness import Harness
 
 from cograil import logs
 
@@ -33,7 +33,7 @@ nodes:
 """
 
 
-async def running(lab: Lab, job_id: str, node_id: str) -> bool:
+async def running(lab: Harness, job_id: str, node_id: str) -> bool:
     """Whether a worker has this node in its hands."""
     return (await lab.nodes(job_id))[node_id]["task_state"] == "running"
 
@@ -198,7 +198,7 @@ async def test_any_number_of_parts_share_the_work_and_the_rest_goes_on_when_some
         assert part.ended() == 0
 
 
-async def has_started(lab: Lab, job_id: str) -> bool:
+async def has_started(lab: Harness, job_id: str) -> bool:
     return (await lab.nodes(job_id))["a"]["task_state"] == "running"
 
 

@@ -10,8 +10,14 @@ from typing import Any
 
 import pytest
 from instances import Running, Start
-from lab import Lab, open_lab
-from receivers import Receiver, answer, receiving, relay_settings, relaying
+from tests.support.harness import Harness, open_harness
+from tests.support.webhook_receiver import (
+    WebhookReceiver,
+    http_response,
+    open_receiver,
+    relay_settings,
+    run_relay,
+)
 from tests.torture.reachable import reachable_points
 
 from cograil.verbs import outbox
@@ -64,20 +70,20 @@ def test_no_point_of_a_relay_is_forgotten() -> None:
 
 
 @pytest.fixture
-async def lab(dsn: str) -> AsyncIterator[Lab]:
-    async with open_lab(dsn, relay_settings()) as lab:
+async def lab(dsn: str) -> AsyncIterator[Harness]:
+    async with open_harness(dsn, relay_settings()) as lab:
         lab.engine_context.outbound = lab.settings.outbound
         yield lab
 
 
-async def end_claims(lab: Lab) -> None:
+async def end_claims(lab: Harness) -> None:
     """What takes half a minute of silence otherwise."""
     await lab.rows(
         "update cograil.deliveries set not_before = now(), lease_until = null where lease_until is not null"
     )
 
 
-async def unfinished(lab: Lab) -> int:
+async def unfinished(lab: Harness) -> int:
     query = """select (select count(*) from cograil.outbox)
                     + (select count(*) from cograil.deliveries where state = 'pending')"""
     return int((await lab.rows(query))[0][0])
@@ -92,9 +98,9 @@ async def killed_at(start: Start, eventually: Any, dsn: str, point: str) -> None
     await eventually(lambda: died(victim), timeout=30)
 
 
-async def recovered(lab: Lab, eventually: Any) -> None:
+async def recovered(lab: Harness, eventually: Any) -> None:
     await end_claims(lab)
-    async with relaying(lab):
+    async with run_relay(lab):
 
         async def is_over() -> bool:
             return await unfinished(lab) == 0
@@ -104,17 +110,17 @@ async def recovered(lab: Lab, eventually: Any) -> None:
 
 @pytest.mark.timeout(240)
 async def test_a_relay_that_is_killed_at_any_point_loses_nothing(
-    start: Start, eventually: Any, dsn: str, lab: Lab
+    start: Start, eventually: Any, dsn: str, lab: Harness
 ) -> None:
     for point in POINTS:
-        async with receiving() as receiver:
+        async with open_receiver() as receiver:
             job_id = await lab.submit(HELLO, callback=receiver.callback())
             await killed_at(start, eventually, dsn, point)
             await recovered(lab, eventually)
         _check(receiver, job_id, point)
 
 
-def _check(receiver: Receiver, job_id: str, point: str) -> None:
+def _check(receiver: WebhookReceiver, job_id: str, point: str) -> None:
     kinds = list(dict.fromkeys(receiver.types(job_id)))
     assert kinds == ["cograil.job.created", "cograil.job.started"], point
     assert len({(request.event["id"], request.body) for request in receiver.requests}) == 2, point
@@ -126,10 +132,10 @@ def _check(receiver: Receiver, job_id: str, point: str) -> None:
 
 @pytest.mark.timeout(120)
 async def test_deliveries_to_a_gone_receiver_end_wholly_or_not_at_all(
-    start: Start, eventually: Any, dsn: str, lab: Lab
+    start: Start, eventually: Any, dsn: str, lab: Harness
 ) -> None:
     for point in GONE_POINTS:
-        async with receiving(lambda _: answer(410)) as gone, receiving() as there:
+        async with open_receiver(lambda _: http_response(410)) as gone, open_receiver() as there:
             for receiver in (gone, there):
                 async with lab.db.transaction("test") as tx:
                     policy = lab.settings.outbound
@@ -147,9 +153,9 @@ async def test_deliveries_to_a_gone_receiver_end_wholly_or_not_at_all(
 
 
 async def test_another_relay_goes_on_when_one_is_killed_while_it_sends(
-    start: Start, eventually: Any, dsn: str, lab: Lab
+    start: Start, eventually: Any, dsn: str, lab: Harness
 ) -> None:
-    async with receiving() as receiver:
+    async with open_receiver() as receiver:
         first = start("relay", COGRAIL_DATABASE_URL=dsn, **HERE)
         await eventually(first.is_ready, timeout=30)
         known = await lab.submit(

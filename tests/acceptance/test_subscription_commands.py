@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from instances import Start
-from receivers import SECRET, answer, receiving, script_of
 from shell import Shell, shell_in
+from tests.support.webhook_receiver import SECRET, http_response, open_receiver, respond_in_turn
 
 NOBODY = "019a8f2e-77aa-7000-8000-000000000000"
 HERE = {"COGRAIL_OUTBOUND__ALLOW_NETWORKS": "127.0.0.0/8", "COGRAIL_RELAY__GIVE_UP_HOURS": "0.0001"}
@@ -29,7 +29,7 @@ async def test_a_subscriber_is_added_told_listed_and_removed(
 
     up = start("up", "--port", "0", "--workflows", ".", **HERE)
     await eventually(up.is_ready, timeout=60)
-    async with receiving(script_of(answer(500))) as receiver:
+    async with open_receiver(respond_in_turn(http_response(500))) as receiver:
         made = await run(
             *("subscriptions", "add", receiver.url, "--type", "job.completed", "--secret-file", "-"),
             *("--header", "X-Own=mine", "--json"),
@@ -43,7 +43,7 @@ async def test_a_subscriber_is_added_told_listed_and_removed(
         dead = await _dead_letter(shell)
         assert (dead["last_status"], dead["type"]) == (500, "cograil.job.completed")
         assert (await run("deliveries", "list", "--job", dead["job_id"])).out.count(dead["delivery_id"]) == 1
-        receiver.script = script_of(answer(200))
+        receiver.script = respond_in_turn(http_response(200))
         again = await run("deliveries", "resend", dead["delivery_id"])
         assert (again.code, again.err) == (0, f"delivery {dead['delivery_id']} is queued again\n")
         await eventually(lambda: len(receiver.requests) >= 2)

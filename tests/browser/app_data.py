@@ -6,11 +6,11 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from doors import Api
-from lab import Lab, quick_settings
-from receivers import HERE, QUICK
 from tests.apps.companies.registers import DANONE, INPI, OTHER, Registers, http_response, serving_registers
 from tests.apps.documents import sample_documents
+from tests.support.api_client import ApiClient
+from tests.support.harness import Harness, quick_settings
+from tests.support.webhook_receiver import ALLOW_LOOPBACK, FAST_RELAY
 
 from cograil.apps.companies.worker_lifespan import companies_on_worker
 from cograil.apps.documents.layout import Folder
@@ -26,19 +26,19 @@ def site_settings(registers: Registers, root: Path, **relay: Any) -> Settings:
     """Settings with both apps."""
     return quick_settings(
         worker={"grace_seconds": 2.0},
-        outbound=HERE,
-        relay=QUICK | relay,
+        outbound=ALLOW_LOOPBACK,
+        relay=FAST_RELAY | relay,
         companies=registers.settings(),
         documents={"data_dir": root, "quiet_seconds": 0.1},
     )
 
 
-async def enable_companies(stack: AsyncExitStack, lab: Lab) -> None:
+async def enable_companies(stack: AsyncExitStack, lab: Harness) -> None:
     """What a worker needs to ask the registers; before it begins."""
     await stack.enter_async_context(companies_on_worker(lab.registry, lab.db, lab.settings))
 
 
-async def add_companies(api: Api, registers: Registers) -> None:
+async def add_companies(api: ApiClient, registers: Registers) -> None:
     """One company of which all is known, and one of which a register says nothing."""
     for siren in (DANONE, OTHER):
         answer = await api.post("/v1/requests", {"siren": siren})
@@ -47,7 +47,7 @@ async def add_companies(api: Api, registers: Registers) -> None:
     registers.heal()
 
 
-async def add_documents(lab: Lab) -> None:
+async def add_documents(lab: Harness) -> None:
     """A comic that was taken, and the same again under two other names."""
     root = lab.settings.documents.data_dir
     assert root is not None

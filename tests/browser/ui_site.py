@@ -16,9 +16,15 @@ from app_data import (
     open_registers,
     site_settings,
 )
-from doors import Api, open_door
-from lab import Lab, open_lab
-from receivers import Receiver, answer, receiving, relaying, script_of
+from tests.support.api_client import ApiClient, serve_api
+from tests.support.harness import Harness, open_harness
+from tests.support.webhook_receiver import (
+    WebhookReceiver,
+    http_response,
+    open_receiver,
+    respond_in_turn,
+    run_relay,
+)
 
 from cograil.model.schedule import SchedulePlan
 from cograil.processes.bulk_handler import register_bulk
@@ -137,9 +143,9 @@ class SiteInfo:
 class UiSite:
     """A server with pages, and what is on it."""
 
-    lab: Lab
-    api: Api
-    receiver: Receiver
+    lab: Harness
+    api: ApiClient
+    receiver: WebhookReceiver
     info: SiteInfo
 
     async def submit(self, workflow_id: str, **fields: Any) -> str:
@@ -191,14 +197,14 @@ async def fill_site(stack: AsyncExitStack, dsn: str, folder: Path) -> UiSite:
     registers = await open_registers(stack)
     settings = site_settings(registers, folder, give_up_hours=0.0001)
     enter = stack.enter_async_context
-    lab = await enter(open_lab(dsn, settings))
+    lab = await enter(open_harness(dsn, settings))
     lab.engine_context.outbound = settings.outbound
-    receiver = await enter(receiving(script_of(answer(500))))
-    api = await enter(open_door(lab, dsn))
+    receiver = await enter(open_receiver(respond_in_turn(http_response(500))))
+    api = await enter(serve_api(lab, dsn))
     await enable_companies(stack, lab)
     register_bulk(lab.registry, lab.db, lab.settings)
     await enter(lab.running())
-    await enter(relaying(lab, give_up_hours=0.0001))
+    await enter(run_relay(lab, give_up_hours=0.0001))
     site = UiSite(lab, api, receiver, SiteInfo(f"http://127.0.0.1:{api.port}"))
     for text in FILES:
         await lab.publish(text)

@@ -22,8 +22,8 @@ BODY = '{"big":9007199254740993,"text":"ü \u2028"}'.encode()
 
 def block(language: str, number: int = 0) -> str:
     """Of the page's code in this language: first that of Standard Webhooks, then that of X-Signature-256."""
-    found: list[str] = re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
-    return found[number]
+    blocks: list[str] = re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
+    return blocks[number]
 
 
 def in_python(headers: dict[str, str], body: bytes, _: Path) -> bool:
@@ -46,8 +46,8 @@ def in_javascript(headers: dict[str, str], body: bytes, folder: Path) -> bool:
 
 
 def in_php(headers: dict[str, str], body: bytes, folder: Path) -> bool:
-    given = f"json_decode({json.dumps(json.dumps(headers))}, true)"
-    call = f"is_genuine({json.dumps(SECRET)}, {given}, file_get_contents('body'))"
+    headers_code = f"json_decode({json.dumps(json.dumps(headers))}, true)"
+    call = f"is_genuine({json.dumps(SECRET)}, {headers_code}, file_get_contents('body'))"
     (folder / "check.php").write_text(f"{block('php')}\necho {call} ? 'true' : 'false';")
     return _run(["php", "check.php"], folder)
 

@@ -36,7 +36,7 @@ def test_every_point_has_a_scenario_in_the_page() -> None:
     assert misfits(points_in_the_page()) == {}
 
 
-def test_what_is_said_to_read_only_does_not_write() -> None:
+def test_statements_listed_as_reads_do_not_write() -> None:
     names = {tuple(point.split(".", 1)) for point in reachable_points()}
     read = {name for transaction, name in names if transaction in ONLY_READ and "." not in name}
     assert read
@@ -46,5 +46,5 @@ def test_what_is_said_to_read_only_does_not_write() -> None:
 def test_every_statement_belongs_to_a_transaction() -> None:
     """Else a transaction is opened in a way that reachable.py does not know."""
     named = {point.split(".", 1)[1] for point in reachable_points()}
-    rest = {one.name for one in all_statements()} - named
+    rest = {statement.name for statement in all_statements()} - named
     assert {name for name in rest if not ELSEWHERE.fullmatch(name)} == set()

@@ -16,9 +16,9 @@ DASHBOARD = DEPLOY / "grafana" / "cograil.json"
 PARTS = ("_bucket", "_count", "_sum")
 
 
-def promtool(*arguments: str, given: str | None = None) -> str:
+def promtool(*arguments: str, stdin: str | None = None) -> str:
     done = subprocess.run(
-        ["promtool", *arguments], input=given, capture_output=True, text=True, cwd=RULES, check=False
+        ["promtool", *arguments], input=stdin, capture_output=True, text=True, cwd=RULES, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -32,10 +32,10 @@ def expressions() -> Iterator[str]:
 
 def exposed() -> set[str]:
     """Every name that a sample may have."""
-    found = set(metrics.DATABASE_METRICS)
+    names = set(metrics.DATABASE_METRICS)
     for name, family in metrics.PROCESS_METRICS.items():
-        found |= {name + part for part in PARTS} if family.kind == "histogram" else {name}
-    return found
+        names |= {name + part for part in PARTS} if family.kind == "histogram" else {name}
+    return names
 
 
 def named(text: str) -> set[str]:
@@ -58,8 +58,8 @@ def test_the_alerts_are_raised_when_they_must_be_and_only_then() -> None:
 def test_every_metric_that_is_named_is_exposed() -> None:
     shown = set().union(*map(named, expressions()))
     assert shown <= exposed(), shown - exposed()
-    asked = named((RULES / "alerts.yml").read_text("utf-8"))
-    assert asked <= exposed(), asked - exposed()
+    named_metrics = named((RULES / "alerts.yml").read_text("utf-8"))
+    assert named_metrics <= exposed(), named_metrics - exposed()
     gauges_of_database = {name for name in metrics.DATABASE_METRICS if name.startswith("cograil_")}
     assert gauges_of_database <= shown, "what the database says is on the dashboard"
 
@@ -76,10 +76,10 @@ def test_prometheus_understands_the_dashboard(tmp_path: Path) -> None:
     assert len({panel["id"] for panel in panels}) == len(panels)
 
 
-def test_what_is_exposed_is_well_named() -> None:
+def test_exposed_metrics_are_well_named() -> None:
     samples = [
         (name, *("x" if place < len(family.labels) else "" for place in range(2)), 1.0)
         for name, family in metrics.DATABASE_METRICS.items()
     ]
     text, _ = metrics.exposition([(name, first, second, value) for name, first, second, value in samples])
-    promtool("check", "metrics", given=text.decode())
+    promtool("check", "metrics", stdin=text.decode())

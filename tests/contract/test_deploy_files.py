@@ -27,9 +27,9 @@ def parse_command(words: list[str]) -> None:
     """Raises click.UsageError unless the command line knows these words."""
     command: click.Command = cli
     while isinstance(command, click.Group):
-        found = command.get_command(click.Context(command), words[0])
-        assert found is not None, words
-        command, words = found, words[1:]
+        subcommand = command.get_command(click.Context(command), words[0])
+        assert subcommand is not None, words
+        command, words = subcommand, words[1:]
     command.make_context("cograil", list(words), resilient_parsing=False)
 
 
@@ -58,14 +58,16 @@ def test_the_image_has_stages_no_root_and_a_command_that_exists() -> None:
 
 def test_every_service_of_compose_runs_a_command_that_exists() -> None:
     services = compose()["services"]
-    ours = {name: one for name, one in services.items() if one["image"] == "cograil"}
+    ours = {name: service for name, service in services.items() if service["image"] == "cograil"}
     assert set(ours) == {"migrate", *PARTS}
-    for one in ours.values():
-        parse_command(one["command"])
-        for name in one["environment"]:
+    for service in ours.values():
+        parse_command(service["command"])
+        for name in service["environment"]:
             assert name == "API_KEY_FILE" or name.startswith("COGRAIL_")
     assert services["server"]["environment"]["API_KEY_FILE"].startswith("/run/secrets/")
-    assert all(port.startswith("127.0.0.1:") for one in services.values() for port in one.get("ports", ()))
+    assert all(
+        port.startswith("127.0.0.1:") for service in services.values() for port in service.get("ports", ())
+    )
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)

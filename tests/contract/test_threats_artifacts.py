@@ -3,7 +3,7 @@
 The rows are of the matrix, which speaks of doors of its own. Here all of them come through `/v1/jobs` and the
 nodes of type container, whose API is older than the matrix and wins:
 
-- a path that is no good is a 400 with `{"error"}` that names the field, not a 422;
+- a bad path is a 400 with `{"error"}` that names the field, not a 422;
 - what is found out later fails its artifact, whose `error` begins with the code that the matrix names;
 - links and devices in archives are skipped and told, never made and never followed;
 - extraction joins directories and replaces files; `write` replaces what is there.
@@ -12,13 +12,13 @@ nodes of type container, whose API is older than the matrix and wins:
 from __future__ import annotations
 
 import pytest
-from naming import TESTS, missing, named_in
+from tests.support.named_tests import TESTS, missing_tests, names_in_file
 
 ROWS = [f"B{number}" for number in range(91, 125)]
 
 WORKSPACE, CHANGES = "unit/test_workspace.py", "unit/test_workspace_changes.py"
-EXTRACTING, CORPUS = "unit/test_workspace_extracting.py", "unit/hostile_archives.py"
-REQUESTS, MOVING = "unit/test_container_requests.py", "unit/test_moving.py"
+EXTRACTING, CORPUS = "unit/test_workspace_extract.py", "support/hostile_archives.py"
+REQUESTS, MOVING = "unit/test_container_requests.py", "unit/test_artifact_transfer.py"
 WIRE, ARTIFACTS = "apps/containers/test_container_api.py", "apps/containers/test_container_job_artifacts.py"
 
 REFUSED = [
@@ -37,7 +37,7 @@ TESTED: dict[str, list[str]] = {
     "B92": [*REFUSED, *PLAIN],
     "B93": REFUSED,
     "B94": REFUSED,
-    # Paths are JSON and not URLs: nothing is decoded, so `%2e` is a plain name; what is no UTF-8 is a 400.
+    # Paths are JSON and not URLs: nothing is decoded, so `%2e` is a plain name; invalid UTF-8 is a 400.
     "B95": [*PLAIN, f"{WIRE}::test_bodies_that_are_no_json_or_too_large"],
     # A write is one file: only archives hold several names.
     "B96": [f"{EXTRACTING}::test_names_that_are_spelled_alike_elsewhere_are_all_there"],
@@ -48,12 +48,12 @@ TESTED: dict[str, list[str]] = {
         f"{WORKSPACE}::test_only_regular_files_inside_are_read",
         f"{WORKSPACE}::test_files_are_listed_in_order_without_what_is_left_out",
         f"{WORKSPACE}::test_a_directory_is_archived_without_links_and_without_itself",
-        f"{MOVING}::test_nothing_behind_a_link_is_sent_or_read",
+        f"{MOVING}::test_files_behind_a_link_are_neither_sent_nor_read",
         f"{ARTIFACTS}::test_links_that_a_container_made_lead_nowhere",
     ],
     "B99": [
         f"{WORKSPACE}::test_a_directory_that_is_swapped_for_a_link_all_the_time_never_leads_out",
-        f"{CHANGES}::test_nothing_is_read_through_a_directory_that_becomes_a_link",
+        f"{CHANGES}::test_a_directory_that_becomes_a_link_is_not_read_through",
         f"{EXTRACTING}::test_a_target_behind_a_link_is_refused",
     ],
     "B100": [
@@ -68,12 +68,12 @@ TESTED: dict[str, list[str]] = {
     ],
     # Write replaces; there is no `overwrite`, which is refused by name.
     "B102": [
-        f"{WORKSPACE}::test_what_is_written_replaces_a_file_but_no_directory",
-        f"{WORKSPACE}::test_what_is_written_replaces_a_link_and_is_not_written_through_it",
-        f"{REQUESTS}::test_what_artifacts_do_not_have_is_refused_by_name",
+        f"{WORKSPACE}::test_a_write_replaces_a_file_but_not_a_directory",
+        f"{WORKSPACE}::test_a_write_replaces_a_link_and_does_not_follow_it",
+        f"{REQUESTS}::test_unknown_fields_of_artifacts_are_refused_by_name",
     ],
     # There are no checksums; `sha256` is refused by name, so nobody believes that it was checked.
-    "B103": [f"{REQUESTS}::test_what_artifacts_do_not_have_is_refused_by_name"],
+    "B103": [f"{REQUESTS}::test_unknown_fields_of_artifacts_are_refused_by_name"],
     "B105": [
         f"{ARTIFACTS}::test_an_archive_that_leads_out_fails_the_job_and_one_with_links_comes_without_them"
     ],
@@ -86,8 +86,8 @@ TESTED: dict[str, list[str]] = {
     "B122": [f"{EXTRACTING}::test_an_archive_in_an_archive_is_a_file"],
     # Extraction merges: only what has no place, a file for a directory, is refused, and then as a whole.
     "B123": [
-        f"{EXTRACTING}::test_it_joins_directories_and_replaces_files",
-        f"{EXTRACTING}::test_what_has_no_place_leaves_all_as_it_was",
+        f"{EXTRACTING}::test_extracting_joins_directories_and_replaces_files",
+        f"{EXTRACTING}::test_an_entry_without_a_place_leaves_all_as_it_was",
     ],
     "B124": [
         f"{CHANGES}::test_more_names_than_may_be_seen_are_refused",
@@ -106,7 +106,7 @@ NOT_OURS = {
 def in_corpus() -> dict[str, list[str]]:
     """The entries of the corpus by the row that begins their name."""
     rows: dict[str, list[str]] = {}
-    for name in named_in(CORPUS):
+    for name in names_in_file(CORPUS):
         corpus, _, entry = name.removesuffix("]").partition("[")
         if corpus in ("HOSTILE", "SKIPPED"):
             rows.setdefault(entry.split(" ")[0], []).append(f"{CORPUS}::{name}")
@@ -121,7 +121,7 @@ def test_every_row_has_a_test_or_a_reason() -> None:
 
 
 def test_every_test_that_is_named_exists() -> None:
-    assert missing(name for names in TESTED.values() for name in names) == []
+    assert missing_tests(name for names in TESTED.values() for name in names) == []
 
 
 @pytest.mark.parametrize("corpus", ["HOSTILE", "SKIPPED"])

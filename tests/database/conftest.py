@@ -1,4 +1,4 @@
-"""The lab of a test, and what must hold when it is over."""
+"""The harness of a test, and what must hold when it is over."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from doors import Api, open_door
-from lab import Lab, open_lab
+from tests.support.api_client import ApiClient, serve_api
+from tests.support.harness import Harness, open_harness
 
 from cograil.settings import Settings
 
@@ -20,34 +20,34 @@ where datname = current_database() and pid <> pg_backend_pid() and xact_start is
 
 
 @pytest.fixture
-def lab_settings() -> Settings | None:
+def harness_settings() -> Settings | None:
     """A test module that wants other settings overrides this."""
     return None
 
 
 @pytest_asyncio.fixture
-async def lab(dsn: str, lab_settings: Settings | None) -> AsyncIterator[Lab]:
+async def harness(dsn: str, harness_settings: Settings | None) -> AsyncIterator[Harness]:
     """An engine on a database of its own.
 
     When the test is over every invariant of the doctor holds, no transaction is open and no task runs.
     """
-    async with open_lab(dsn, lab_settings) as lab:
-        yield lab
-        assert [str(finding) for finding in await lab.findings()] == []
-        assert await lab.rows(OPEN_TRANSACTIONS) == []
+    async with open_harness(dsn, harness_settings) as harness:
+        yield harness
+        assert [str(finding) for finding in await harness.findings()] == []
+        assert await harness.rows(OPEN_TRANSACTIONS) == []
     assert [task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}] == []
 
 
 @pytest_asyncio.fixture
-async def shop(lab: Lab) -> AsyncIterator[Lab]:
-    """A lab with a table of the user's own."""
-    await lab.rows("create table bookings (job_id text, attempt int, amount int)")
-    await lab.rows("create table once (job_id text unique deferrable initially deferred)")
-    yield lab
+async def shop(harness: Harness) -> AsyncIterator[Harness]:
+    """A harness with a table of the user's own."""
+    await harness.rows("create table bookings (job_id text, attempt int, amount int)")
+    await harness.rows("create table once (job_id text unique deferrable initially deferred)")
+    yield harness
 
 
 @pytest_asyncio.fixture
-async def api(lab: Lab, dsn: str) -> AsyncIterator[Api]:
-    """The API of the lab on a real port."""
-    async with open_door(lab, dsn) as api:
+async def api(harness: Harness, dsn: str) -> AsyncIterator[ApiClient]:
+    """The API of the harness on a real port."""
+    async with serve_api(harness, dsn) as api:
         yield api

@@ -6,8 +6,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from doors import Api
-from matrices import UNKNOWN
+from tests.support.access_matrix import UNKNOWN_ID
+from tests.support.api_client import ApiClient
 
 from cograil.delivery.outbox_fan_out import fan_out
 from cograil.http.server.application import ROUTERS
@@ -25,27 +25,30 @@ OF_WORKERS = {
     *(f"POST {V1}/callbacks/{name}" for name in ("task-result", "task-progress", "checkpoint")),
 }
 CHANGING = {
-    f"{one.method} {one.path}" for router in ROUTERS for one in router.endpoints if one.method != "GET"
+    f"{endpoint.method} {endpoint.path}"
+    for router in ROUTERS
+    for endpoint in router.endpoints
+    if endpoint.method != "GET"
 }
 
 
 class Clerk:
     """Asks for one change after another, and looks into the log."""
 
-    def __init__(self, api: Api, key: str, tenant: str = "acme") -> None:
+    def __init__(self, api: ApiClient, key: str, tenant: str = "acme") -> None:
         self.api, self.key, self.tenant = api, key, tenant
         self.seen = 0
         self.done: set[str] = set()
 
     async def ask(self, route: str, body: Any = None, entries: int = 1, **things: str) -> Any:
-        """What was answered. It is in the log so many times, with who asked and under which id."""
+        """The answer. The audit log has `entries` rows of it, each with the caller and the request id."""
         method, path = route.split(" ")
         self.done.add(route)
         request_id = str(uuid4())
         headers = {"x-request-id": request_id}
         answer = await self.api.call(method, path.format(**things), body, headers=headers, key=self.key)
         assert answer.status < 300, (route, answer.raw)
-        rows = await self.api.lab.rows(
+        rows = await self.api.harness.rows(
             f"select request_id, role, key_id is not null from cograil.audit_log "
             f"where tenant_id = '{self.tenant}' order by id offset {self.seen}"
         )
@@ -58,12 +61,12 @@ class Clerk:
 
 
 @pytest.fixture
-async def clerk(api: Api, monkeypatch: pytest.MonkeyPatch) -> Clerk:
+async def clerk(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> Clerk:
     monkeypatch.setenv("COGRAIL_TESTING", "1")
     return Clerk(api, await api.make_key("admin", "acme"))
 
 
-async def test_each_change_is_in_the_log_and_nothing_else_is(api: Api, clerk: Clerk) -> None:
+async def test_audit_log_has_each_change_and_nothing_else(api: ApiClient, clerk: Clerk) -> None:
     for text in (HELLO, ASKS):
         await clerk.ask(f"POST {V1}/workflows", {"source": text})
     await clerk.ask(f"POST {V1}/workflows", {"source": HELLO}, entries=0)  # it was there
@@ -76,7 +79,7 @@ async def test_each_change_is_in_the_log_and_nothing_else_is(api: Api, clerk: Cl
     await clerk.ask(f"POST {V1}/test/handler/{{name}}", {"timeout_seconds": 1}, name="elsewhere")
     assert clerk.done == CHANGING - OF_WORKERS
     refused = [
-        await api.post(f"{V1}/jobs/{UNKNOWN}/cancel", key=clerk.key),
+        await api.post(f"{V1}/jobs/{UNKNOWN_ID}/cancel", key=clerk.key),
         await api.post(f"{V1}/jobs", {"workflow_id": "nobody_has_it"}, key=clerk.key),
     ]
     assert [answer.status for answer in refused] == [404, 404]
@@ -108,16 +111,16 @@ async def _pauses(clerk: Clerk) -> None:
         await clerk.ask(f"POST {V1}/queues/{{name}}/{deed}", name="default")
 
 
-async def _subscriptions(api: Api, clerk: Clerk) -> None:
+async def _subscriptions(api: ApiClient, clerk: Clerk) -> None:
     made = await clerk.ask(f"POST {V1}/subscriptions", {"url": "https://acme.example/hook"})
     name = made["subscription_id"]
     for deed in ("enable", "rotate"):
         await clerk.ask(f"POST {V1}/subscriptions/{{subscription_id}}/{deed}", subscription_id=name)
     await clerk.job()
-    async with api.lab.db.transaction("test") as tx:
+    async with api.harness.db.transaction("test") as tx:
         assert (await fan_out(tx, 10)).deliveries
-    await api.lab.rows("update cograil.deliveries set state = 'dead', ended_at = now()")
-    ((delivery,), *_) = await api.lab.rows("select id::text from cograil.deliveries")
+    await api.harness.rows("update cograil.deliveries set state = 'dead', ended_at = now()")
+    ((delivery,), *_) = await api.harness.rows("select id::text from cograil.deliveries")
     await clerk.ask(f"POST {V1}/deliveries/{{delivery_id}}/resend", delivery_id=delivery)
     await clerk.ask(f"DELETE {V1}/subscriptions/{{subscription_id}}", subscription_id=name)
 

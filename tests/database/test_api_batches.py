@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from doors import Answer, Api
+from tests.support.api_client import ApiClient, ApiResponse
 
 from cograil.store import idempotency_queries as store_idempotency
 from cograil.verbs import idempotency
@@ -22,44 +22,44 @@ MANY_KEYS = {str(number): {"a": 1} for number in range(5_000)}
 
 
 @pytest.fixture
-async def shop(api: Api) -> Api:
-    await api.lab.publish(FLOW)
+async def shop(api: ApiClient) -> ApiClient:
+    await api.harness.publish(FLOW)
     return api
 
 
-async def count(api: Api) -> int:
-    ((jobs,),) = await api.lab.rows("select count(*) from cograil.jobs")
+async def count(api: ApiClient) -> int:
+    ((jobs,),) = await api.harness.rows("select count(*) from cograil.jobs")
     return int(jobs)
 
 
-async def submit(api: Api, jobs: Any, once: str | None = None, **facts: Any) -> Answer:
+async def submit(api: ApiClient, jobs: Any, once: str | None = None, **facts: Any) -> ApiResponse:
     headers = {} if once is None else {"idempotency-key": once}
     return await api.post(BATCH, {"jobs": jobs}, headers=headers, **facts)
 
 
-async def raw(api: Api, body: bytes) -> Answer:
+async def raw(api: ApiClient, body: bytes) -> ApiResponse:
     head = (
         f"POST {BATCH} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
     )
     return await api.raw(head.encode() + f"content-length: {len(body)}\r\n\r\n".encode() + body)
 
 
-def told(answer: Answer) -> list[tuple[int, str]]:
+def told(answer: ApiResponse) -> list[tuple[int, str]]:
     """Of each the status, and what is wrong with it."""
     assert answer.status == 200, answer.raw
-    return [(one["status"], one.get("error", {}).get("code", "")) for one in answer.body["results"]]
+    return [(result["status"], result.get("error", {}).get("code", "")) for result in answer.body["results"]]
 
 
 # -- limits -----------------------------------------------------------------------------------------------
 
 
-async def test_a_thousand_jobs_with_ten_inputs_each_are_one_batch(shop: Api) -> None:
+async def test_a_thousand_jobs_with_ten_inputs_each_are_one_batch(shop: ApiClient) -> None:
     inputs = {f"input_{number}": number for number in range(10)}
     answer = await submit(shop, [ONE | {"input_params": inputs}] * 1000)
     assert told(answer) == [(202, "")] * 1000
 
 
-async def test_what_is_too_large_for_a_job_is_that_jobs_fault_alone(shop: Api) -> None:
+async def test_a_limit_of_one_job_fails_only_that_job_of_the_batch(shop: ApiClient) -> None:
     """B27 and the largest body of a single submit, for each of a batch."""
     jobs: list[Any] = [
         ONE,
@@ -101,7 +101,7 @@ ODD: tuple[tuple[bytes, int, str], ...] = (
 )
 
 
-async def test_what_is_odd_in_a_job_is_that_jobs_fault_alone(shop: Api) -> None:
+async def test_an_odd_field_fails_only_that_job_of_the_batch(shop: ApiClient) -> None:
     good = json.dumps(ONE).encode()
     for item, status, code in ODD:
         answer = await raw(shop, b' {"jobs" : [\n' + good + b" , " + item + b"," + good + b"] }\r\n")
@@ -126,7 +126,7 @@ NO_BATCH: tuple[tuple[bytes, int, str], ...] = (
 )
 
 
-async def test_what_is_no_batch_is_refused_as_a_whole(shop: Api) -> None:
+async def test_a_body_that_is_not_a_batch_is_refused_as_a_whole(shop: ApiClient) -> None:
     for body, status, code in NO_BATCH:
         answer = await raw(shop, body)
         assert (answer.status, answer.code) == (status, code), body[:80]
@@ -136,7 +136,7 @@ async def test_what_is_no_batch_is_refused_as_a_whole(shop: Api) -> None:
 # -- keys -------------------------------------------------------------------------------------------------
 
 
-async def test_a_batch_with_a_key_is_done_once_and_answered_as_the_first_time(shop: Api) -> None:
+async def test_a_batch_with_a_key_is_done_once_and_answered_as_the_first_time(shop: ApiClient) -> None:
     jobs = [ONE, ONE, {"workflow_id": "nope"}, 7, ONE | {"idempotency_key": "own"}]
     first = await submit(shop, jobs, "monday")
     assert told(first) == [
@@ -161,44 +161,44 @@ async def test_a_batch_with_a_key_is_done_once_and_answered_as_the_first_time(sh
     assert told(mixed) == [(202, "")]
 
 
-async def test_a_batch_that_is_sent_many_times_at_once_is_done_once(shop: Api) -> None:
+async def test_a_batch_that_is_sent_many_times_at_once_is_done_once(shop: ApiClient) -> None:
     jobs = [ONE, *(ONE | {"idempotency_key": f"job-{number}"} for number in range(5)), ONE]
     others = [jobs[0], *reversed(jobs[1:-1]), jobs[-1]]
-    asked = [(jobs, "a"), (others, "b")] * 5
-    answers = await asyncio.gather(*(submit(shop, given, key) for given, key in asked))
+    batches = [(jobs, "a"), (others, "b")] * 5
+    answers = await asyncio.gather(*(submit(shop, batch, key) for batch, key in batches))
     assert {answer.status for answer in answers} == {200}
     assert len({answer.raw for answer in answers[::2]}) == len({answer.raw for answer in answers[1::2]}) == 1
     assert await count(shop) == 2 + 5 + 2
 
 
 async def test_a_key_that_somebody_is_at_is_that_jobs_fault_alone(
-    shop: Api, monkeypatch: pytest.MonkeyPatch
+    shop: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others are made by then: whoever was told of a failure would send them again."""
+    """The others are made by then: a caller that is told of a failure would send them again."""
     monkeypatch.setattr("cograil.http.server.idempotent_requests.IN_PROGRESS_SECONDS", 0.2)
-    async with shop.lab.db.transaction("test") as tx:  # as another request does
+    async with shop.harness.db.transaction("test") as tx:  # as another request does
         await store_idempotency.lock_key(tx, Key("default", f"POST {BATCH}", "slow"))
         answer = await submit(shop, [ONE, ONE | {"idempotency_key": "slow"}, ONE])
     assert told(answer) == [(202, ""), (409, "in_progress"), (202, "")]
 
 
 async def test_a_database_that_goes_away_in_the_middle_of_a_batch_is_told_of_each(
-    shop: Api, monkeypatch: pytest.MonkeyPatch
+    shop: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And asked no more for those behind it: each would wait for it in turn."""
-    asked = itertools.count()
+    calls = itertools.count()
 
     async def find(*_: object) -> None:
-        next(asked)
+        next(calls)
         raise psycopg.OperationalError("gone")
 
     monkeypatch.setattr(idempotency, "find", find)
     keyed = [ONE | {"idempotency_key": key} for key in ("a", "b", "c")]
     assert told(await submit(shop, [ONE, *keyed])) == [(202, ""), *[(503, "database_unavailable")] * 3]
-    assert next(asked) == 2  # it may have been done, so it was looked for once more
+    assert next(calls) == 2  # it may have been done, so it was looked for once more
 
 
-async def test_what_was_refused_in_a_batch_has_not_taken_its_key(shop: Api) -> None:
+async def test_a_refused_job_of_a_batch_has_not_taken_its_key(shop: ApiClient) -> None:
     wrong = {"workflow_id": "nope", "idempotency_key": "order"}
     assert told(await submit(shop, [wrong, ONE], "first")) == [(404, "workflow_not_found"), (202, "")]
     right = ONE | {"idempotency_key": "order"}
@@ -208,7 +208,7 @@ async def test_what_was_refused_in_a_batch_has_not_taken_its_key(shop: Api) -> N
     assert told(await submit(shop, [other], "fourth")) == [(409, "idempotency_conflict")]
 
 
-async def test_a_batch_of_long_complaints_with_a_key_is_answered_too(shop: Api) -> None:
+async def test_a_batch_of_long_complaints_with_a_key_is_answered_too(shop: ApiClient) -> None:
     odd = {"workflow_id": "w", "x" * 200_000: 1}
     jobs = [ONE | {"input_params": {"y" * 10_000: "x" * 300_000}}] * 20 + [odd] * 7
     first = await submit(shop, jobs, "long")
@@ -216,7 +216,7 @@ async def test_a_batch_of_long_complaints_with_a_key_is_answered_too(shop: Api) 
     assert (await submit(shop, jobs, "long")).body == first.body
 
 
-async def test_a_key_that_can_be_none_is_refused_everywhere(shop: Api) -> None:
+async def test_a_key_that_can_be_none_is_refused_everywhere(shop: ApiClient) -> None:
     """B52."""
     job = await shop.submit("w")
     routes = (BATCH, f"/api/v1/jobs/{job}/retry", f"/api/v1/jobs/{job}/nodes/inner/retry")
@@ -228,7 +228,7 @@ async def test_a_key_that_can_be_none_is_refused_everywhere(shop: Api) -> None:
 
 
 @pytest.mark.parametrize("path", ["retry", "nodes/inner/retry"])
-async def test_a_retry_with_a_key_is_made_once(shop: Api, path: str) -> None:
+async def test_a_retry_with_a_key_is_made_once(shop: ApiClient, path: str) -> None:
     job = await shop.submit("w")
     await shop.post(f"/api/v1/jobs/{job}/cancel", {})
     route, headers = f"/api/v1/jobs/{job}/{path}", {"idempotency-key": "again"}

@@ -7,8 +7,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from doors import Api
-from lab import Lab
+from tests.support.api_client import ApiClient
+from tests.support.harness import Harness
 
 from cograil.model.outcome import Failed
 from cograil.model.redaction import Hidden, outside_error, outside_result, outside_status
@@ -23,85 +23,85 @@ def asked(**facts: Any) -> dict[str, Any]:
     return {"workflow_id": "w", "submitted_by": "shop", "request_id": str(uuid4())} | facts
 
 
-async def requested(lab: Lab, request_id: str, tenant: str = "default") -> Any:
+async def requested(harness: Harness, request_id: str, tenant: str = "default") -> Any:
     """The job of a request, as the gateway finds it."""
-    async with lab.db.transaction("test") as tx:
-        found = await find_request(tx, tenant, request_id)
-    return None if found is None else found.job
+    async with harness.db.transaction("test") as tx:
+        request = await find_request(tx, tenant, request_id)
+    return None if request is None else request.job
 
 
-async def jobs(lab: Lab) -> int:
-    ((count,),) = await lab.rows("select count(*) from cograil.jobs")
+async def jobs(harness: Harness) -> int:
+    ((count,),) = await harness.rows("select count(*) from cograil.jobs")
     return int(count)
 
 
-async def test_the_request_id_is_the_correlation_id_of_the_job(api: Api) -> None:
-    await api.lab.publish(FLOW)
+async def test_the_request_id_is_the_correlation_id_of_the_job(api: ApiClient) -> None:
+    await api.harness.publish(FLOW)
     body = asked(priority=3, input_params={"a": 1})
     answer = await api.post("/api/v1/submit", body)
     assert answer.status == 202
     assert answer.body["request_id"] == answer.body["correlation_id"] == body["request_id"]
-    job = await requested(api.lab, body["request_id"])
+    job = await requested(api.harness, body["request_id"])
     assert job["job_id"] == answer.body["job_id"]
     assert (job["submitted_by"], job["priority"]) == ("shop", 3)
-    assert await requested(api.lab, body["request_id"], "other") is None
+    assert await requested(api.harness, body["request_id"], "other") is None
 
 
-async def test_the_same_request_again_is_no_second_one_and_another_is_refused(api: Api) -> None:
-    await api.lab.publish(FLOW)
+async def test_the_same_request_again_is_no_second_one_and_another_is_refused(api: ApiClient) -> None:
+    await api.harness.publish(FLOW)
     body = asked()
     answers = await asyncio.gather(*(api.post("/api/v1/submit", body) for _ in range(20)))
     assert sorted(answer.status for answer in answers) == [200] * 19 + [202]
-    assert len({answer.body["job_id"] for answer in answers}) == await jobs(api.lab) == 1
+    assert len({answer.body["job_id"] for answer in answers}) == await jobs(api.harness) == 1
     other = await api.post("/api/v1/submit", body | {"priority": 1})
     assert (other.status, other.code) == (409, "request_conflict")
 
 
-async def test_a_request_id_is_not_taken_while_a_job_has_it_though_its_record_is_gone(api: Api) -> None:
-    await api.lab.publish(FLOW)
+async def test_a_request_id_is_not_taken_while_a_job_has_it_though_its_record_is_gone(api: ApiClient) -> None:
+    await api.harness.publish(FLOW)
     body = asked()
     assert (await api.post("/api/v1/submit", body)).status == 202
-    await api.lab.rows("delete from cograil.idempotency")
+    await api.harness.rows("delete from cograil.idempotency")
     again = await api.post("/api/v1/submit", body | {"priority": 1})
     assert (again.status, again.code) == (409, "request_conflict")
-    assert await jobs(api.lab) == 1
+    assert await jobs(api.harness) == 1
 
 
-async def test_a_job_that_was_never_a_request_is_not_found_as_one(api: Api) -> None:
+async def test_a_job_that_was_never_a_request_is_not_found_as_one(api: ApiClient) -> None:
     """Whatever its correlation id says; also when the request's own job is gone."""
-    await api.lab.publish(FLOW)
+    await api.harness.publish(FLOW)
     body = asked()
     plain = await api.submit("w", correlation_id=(never := str(uuid4())))
-    assert await requested(api.lab, never) is None
-    async with api.lab.db.transaction("test") as tx:
-        found = await find_request(tx, "default", never, is_any=True)
-    assert found is not None
-    assert found.job["job_id"] == plain, "operators look it up by what it was given"
+    assert await requested(api.harness, never) is None
+    async with api.harness.db.transaction("test") as tx:
+        request = await find_request(tx, "default", never, is_any=True)
+    assert request is not None
+    assert request.job["job_id"] == plain, "operators look it up by what it was given"
     answer = await api.post("/api/v1/submit", body)
     await api.submit("w", correlation_id=body["request_id"])
-    assert (await requested(api.lab, body["request_id"]))["job_id"] == answer.body["job_id"]
-    await api.lab.rows("delete from cograil.idempotency")
-    assert (await requested(api.lab, body["request_id"]))["job_id"] == answer.body["job_id"]
-    await api.lab.cancel(answer.body["job_id"])
-    async with api.lab.db.transaction("test") as tx:
+    assert (await requested(api.harness, body["request_id"]))["job_id"] == answer.body["job_id"]
+    await api.harness.rows("delete from cograil.idempotency")
+    assert (await requested(api.harness, body["request_id"]))["job_id"] == answer.body["job_id"]
+    await api.harness.cancel(answer.body["job_id"])
+    async with api.harness.db.transaction("test") as tx:
         assert await delete_jobs(tx, [answer.body["job_id"]])
-    assert await requested(api.lab, body["request_id"]) is None
+    assert await requested(api.harness, body["request_id"]) is None
 
 
-async def test_a_request_of_an_older_server_is_found_by_its_record(api: Api) -> None:
-    await api.lab.publish(FLOW)
+async def test_a_request_of_an_older_server_is_found_by_its_record(api: ApiClient) -> None:
+    await api.harness.publish(FLOW)
     body = asked()
     answer = await api.post("/api/v1/submit", body)
-    await api.lab.rows("update cograil.jobs set is_request = false")
-    assert (await requested(api.lab, body["request_id"]))["job_id"] == answer.body["job_id"]
+    await api.harness.rows("update cograil.jobs set is_request = false")
+    assert (await requested(api.harness, body["request_id"]))["job_id"] == answer.body["job_id"]
 
 
-async def test_an_idempotency_key_brings_back_the_first_request_id(api: Api) -> None:
-    await api.lab.publish(FLOW)
+async def test_an_idempotency_key_brings_back_the_first_request_id(api: ApiClient) -> None:
+    await api.harness.publish(FLOW)
     bodies = [asked(idempotency_key="order-1") for _ in range(10)]
     answers = await asyncio.gather(*(api.post("/api/v1/submit", body) for body in bodies))
     assert sorted(answer.status for answer in answers) == [200] * 9 + [202]
-    assert len({answer.body["request_id"] for answer in answers}) == await jobs(api.lab) == 1
+    assert len({answer.body["request_id"] for answer in answers}) == await jobs(api.harness) == 1
     other = await api.post("/api/v1/submit", asked(idempotency_key="order-1", priority=5))
     assert (other.status, other.code) == (409, "idempotency_conflict")
     # What was refused has taken neither its key nor its id.
@@ -111,24 +111,24 @@ async def test_an_idempotency_key_brings_back_the_first_request_id(api: Api) -> 
 
 
 @pytest.mark.parametrize("wrong", ["", "1", "5F64BBF0-6C3F-4F0E-9D0A-0C9B8B3C2A11", "{uuid}", 7, None])
-async def test_a_request_id_is_a_uuid_in_one_spelling(api: Api, wrong: Any) -> None:
+async def test_a_request_id_is_a_uuid_in_one_spelling(api: ApiClient, wrong: Any) -> None:
     answer = await api.post("/api/v1/submit", asked(request_id=wrong))
     assert answer.status == 422
     assert answer.body["pointer"] == "/request_id"
 
 
-async def test_a_callback_knows_the_request_and_not_the_job(api: Api) -> None:
-    await api.lab.publish(FLOW)
+async def test_a_callback_knows_the_request_and_not_the_job(api: ApiClient) -> None:
+    await api.harness.publish(FLOW)
     body = asked(callback_url="https://receiver.example/hook")
     assert (await api.post("/api/v1/submit", body)).status == 202
-    kept = await api.lab.rows("select callback ->> 'url', callback ->> 'style' from cograil.jobs")
+    kept = await api.harness.rows("select callback ->> 'url', callback ->> 'style' from cograil.jobs")
     assert kept == [("https://receiver.example/hook", "platform")]
     refused = await api.post("/api/v1/submit", asked(callback_url="http://127.0.0.1/hook"))
     assert (refused.status, refused.body["pointer"]) == (422, "/callback_url")
 
 
-async def test_a_gateway_key_may_submit_requests_and_nothing_else(api: Api) -> None:
-    await api.lab.publish(FLOW)
+async def test_a_gateway_key_may_submit_requests_and_nothing_else(api: ApiClient) -> None:
+    await api.harness.publish(FLOW)
     key = await api.make_key("gateway")
     assert (await api.post("/api/v1/submit", asked(), key=key)).status == 202
     assert (await api.post("/api/v1/jobs", {"workflow_id": "w"}, key=key)).status == 403
@@ -137,41 +137,41 @@ async def test_a_gateway_key_may_submit_requests_and_nothing_else(api: Api) -> N
     assert (await api.post("/api/v1/submit", asked(), key=viewer)).status == 403
 
 
-async def test_a_retried_request_is_shown_as_its_retry_until_one_has_completed(api: Api) -> None:
-    lab = api.lab
-    await lab.publish(FLOW)
+async def test_a_retried_request_is_shown_as_its_retry_until_one_has_completed(api: ApiClient) -> None:
+    harness = api.harness
+    await harness.publish(FLOW)
     body = asked()
     first = (await api.post("/api/v1/submit", body)).body["job_id"]
     # Another job that has the same correlation id is not the request.
     await api.submit("w", correlation_id=body["request_id"])
-    assert (await requested(lab, body["request_id"]))["job_id"] == first
+    assert (await requested(harness, body["request_id"]))["job_id"] == first
     await api.post(f"/api/v1/jobs/{first}/cancel", {})
     again = (await api.post(f"/api/v1/jobs/{first}/retry", {})).body["job_id"]
-    assert (await requested(lab, body["request_id"]))["job_id"] == again
-    async with lab.running():
-        await lab.ended(again)
+    assert (await requested(harness, body["request_id"]))["job_id"] == again
+    async with harness.running():
+        await harness.ended(again)
     third = (await api.post(f"/api/v1/jobs/{again}/retry", {"from_node": "inner"})).body["job_id"]
     assert third != again
-    assert (await requested(lab, body["request_id"]))["job_id"] == again
+    assert (await requested(harness, body["request_id"]))["job_id"] == again
 
 
-async def test_a_job_whose_news_or_hour_nobody_looks_after_is_an_orphan(lab: Lab) -> None:
+async def test_a_job_whose_news_or_hour_nobody_looks_after_is_an_orphan(harness: Harness) -> None:
     async def orphans(tenant: str = "default") -> list[str]:
-        async with lab.db.transaction("test") as tx:
-            return [one["job_id"] for one in await orphaned_jobs(tx, tenant, 30, 10)]
+        async with harness.db.transaction("test") as tx:
+            return [job["job_id"] for job in await orphaned_jobs(tx, tenant, 30, 10)]
 
-    left, due, fresh = [await lab.submit(FLOW) for _ in range(3)]
-    hand = await lab.hand()
-    for item in await hand.claim(3):
-        await hand.report(item, {})
+    left, due, fresh = [await harness.submit(FLOW) for _ in range(3)]
+    worker = await harness.manual_worker()
+    for item in await worker.claim(3):
+        await worker.report(item, {})
     assert await orphans() == []
-    await lab.rows("update cograil.inbox set at = at - interval '1 h' where job_id = %(job)s", job=left)
-    await lab.rows("update cograil.jobs set wake_at = now() - interval '1 h' where id = %(job)s", job=due)
+    await harness.rows("update cograil.inbox set at = at - interval '1 h' where job_id = %(job)s", job=left)
+    await harness.rows("update cograil.jobs set wake_at = now() - interval '1 h' where id = %(job)s", job=due)
     assert sorted(await orphans()) == sorted([left, due])
     assert await orphans("other") == []
-    await lab.advance()
+    await harness.advance()
     assert await orphans() == []
-    assert (await lab.job(fresh))["status"] == "completed"
+    assert (await harness.job(fresh))["status"] == "completed"
 
 
 RETRIED = """
@@ -183,24 +183,24 @@ nodes:
 """
 
 
-async def test_what_is_inside_the_runs_before_a_retry_is_inside_the_retry_too(lab: Lab) -> None:
+async def test_runs_before_a_retry_are_hidden_inside_the_retry_too(harness: Harness) -> None:
     """Outputs that a retry keeps have ids of the tasks and jobs that made them."""
-    await lab.publish(FLOW)
-    first = await lab.submit(RETRIED)
-    hand = await lab.hand()
+    await harness.publish(FLOW)
+    first = await harness.submit(RETRIED)
+    worker = await harness.manual_worker()
 
     async def work(**outputs: dict[str, Any] | Failed) -> None:
-        while items := await hand.claim(9):
+        while items := await worker.claim(9):
             for item in items:
-                await hand.report(item, outputs.get(item.node_id, {"task_id": str(item.task_id)}))
-            await lab.advance()
+                await worker.report(item, outputs.get(item.node_id, {"task_id": str(item.task_id)}))
+            await harness.advance()
 
     await work(flip=Failed("no", "no", retryable=False))
-    again = await lab.retry(first)
+    again = await harness.retry(first)
     await work()
-    result = (await lab.job(again))["result"]
+    result = (await harness.job(again))["result"]
     inner = result["call"]["job_id"]
-    async with lab.db.transaction("test") as tx:
+    async with harness.db.transaction("test") as tx:
         inside = (await load_related_jobs(tx, [first, again]))[again]
     assert {first, inner} <= set(inside.jobs)
     assert set(inside.nodes) == {"say", "call", "flip", "inner"}
@@ -208,10 +208,10 @@ async def test_what_is_inside_the_runs_before_a_retry_is_inside_the_retry_too(la
     shown = outside_result(result, Hidden(again, str(uuid4()), *inside))
     assert shown["say"] == {}
     assert shown["call"]["result"] == {"inner": {}}
-    assert not [one for one in (first, again, inner) if one in str(shown)]
+    assert not [job_id for job_id in (first, again, inner) if job_id in str(shown)]
 
 
-def test_those_outside_see_neither_jobs_nor_nodes_nor_tasks() -> None:
+def test_the_platform_sees_neither_jobs_nor_nodes_nor_tasks() -> None:
     job, request = str(uuid4()), str(uuid4())
     inner = str(uuid4())
     hidden = Hidden(job, request, [inner], {"17"}, ["split"])
@@ -233,24 +233,24 @@ def test_those_outside_see_neither_jobs_nor_nodes_nor_tasks() -> None:
     assert outside_error("cancelled", {"message": "by Ada"}, hidden) == "cancelled"
     assert outside_error("completed", None, hidden) is None
     states = ("pending", "running", "completed", "failed", "cancelled")
-    assert [outside_status(one) for one in states] == [*states[:4], "failed"]
+    assert [outside_status(status) for status in states] == [*states[:4], "failed"]
 
 
-def test_those_outside_see_no_children_of_a_fan_out_wherever_they_are_named() -> None:
+def test_the_platform_sees_no_children_of_a_fan_out_wherever_they_are_named() -> None:
     hidden = Hidden(str(uuid4()), str(uuid4()), nodes=["split", "again"])
     made = {"fan_out_count": 2, "child_node_ids": ["split__0", "split__1"]}
     assert outside_result({"split": made, "say": {"it": made}}, hidden) == {
         "split": {"fan_out_count": 2},
         "say": {"it": {"fan_out_count": 2}},
     }
-    said = {"node_id": "again__7", "text": "split__3 and splits__3", "child_node_ids": ["theirs__0"]}
-    assert outside_result({"say": said}, hidden) == {
+    output = {"node_id": "again__7", "text": "split__3 and splits__3", "child_node_ids": ["theirs__0"]}
+    assert outside_result({"say": output}, hidden) == {
         "say": {"text": "a step and splits__3", "child_node_ids": ["theirs__0"]}
     }
     assert outside_result({"say": {"node_id": "theirs"}}, hidden) == {"say": {"node_id": "theirs"}}
 
 
-def test_those_outside_see_of_an_error_neither_workers_nor_jobs_inside_though_those_are_gone() -> None:
+def test_the_platform_sees_neither_workers_nor_jobs_in_errors_of_runs_that_are_gone() -> None:
     """The error says itself what it names: the rows of the job inside may have been removed."""
     inner, hidden = str(uuid4()), Hidden(str(uuid4()), str(uuid4()))
     lost = {"code": "worker_lost", "message": "worker host:7 died during the attempt"}

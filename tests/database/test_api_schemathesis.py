@@ -9,11 +9,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from documented import Documented, of_api, of_apps, of_gateway
-from doors import Api
-from lab import quick_settings
-from made_up import MODES, Trial, open_gateway
 from schemathesis import GenerationMode
+from tests.support.api_client import ApiClient
+from tests.support.generated_requests import MODES, RequestFuzzer, open_gateway
+from tests.support.harness import quick_settings
+from tests.support.openapi_check import OpenApiChecker, api_checker, app_checkers, gateway_checker
 
 from cograil.settings import Settings
 
@@ -24,20 +24,20 @@ PASSED_ON = 1  # most routes of the gateway pass on what they are asked, all of 
 
 
 async def tried(
-    api: Api, described: Documented, port: int, mode: GenerationMode, examples: int = EXAMPLES
-) -> Trial:
+    api: ApiClient, described: OpenApiChecker, port: int, mode: GenerationMode, examples: int = EXAMPLES
+) -> RequestFuzzer:
     """All operations, by an admin, on something that is there."""
     key = await api.make_key("admin")
     await api.post("/api/v1/workflows", {"source": HELLO}, key=key)
     job = await api.post("/api/v1/jobs", {"workflow_id": "hello"}, key=key)
     known = {"job_id": job.body["job_id"], "workflow_id": "hello", "node_id": "greet"}
-    trial = Trial(described, port, key, known)
+    trial = RequestFuzzer(described, port, key, known)
     await asyncio.to_thread(trial.run, mode, examples)
     return trial
 
 
 @pytest.fixture
-def lab_settings(tmp_path: Path) -> Settings:
+def harness_settings(tmp_path: Path) -> Settings:
     """All apps are on."""
     return quick_settings(
         data_dir=tmp_path, documents={"data_dir": tmp_path / "documents"}, companies={"sync_seconds": 0.01}
@@ -50,30 +50,32 @@ def testing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_no_request_to_the_api_is_answered_with_a_fault_of_ours(api: Api, mode: GenerationMode) -> None:
-    trial = await tried(api, of_api(), api.port, mode)
+async def test_no_request_to_the_api_is_answered_with_a_fault_of_ours(
+    api: ApiClient, mode: GenerationMode
+) -> None:
+    trial = await tried(api, api_checker(), api.port, mode)
     api.context.subscribers.end()
     assert trial.wrong == []
-    assert len(trial.tried) == len(of_api().operations)
+    assert len(trial.tried) == len(api_checker().operations)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["captures", "companies", "containers", "documents"])
 async def test_no_request_to_an_app_is_answered_with_a_fault_of_ours(
-    api: Api, name: str, mode: GenerationMode
+    api: ApiClient, name: str, mode: GenerationMode
 ) -> None:
-    described = of_apps()[name]
+    described = app_checkers()[name]
     trial = await tried(api, described, api.port, mode, APP_EXAMPLES)
     assert trial.wrong == []
     assert len(trial.tried) == len(described.operations)
-    await api.lab.rows("delete from cograil.leases")  # of runs that nobody makes here
+    await api.harness.rows("delete from cograil.leases")  # of runs that nobody makes here
 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_no_request_to_the_gateway_is_answered_with_a_fault_of_ours(
-    api: Api, dsn: str, mode: GenerationMode
+    api: ApiClient, dsn: str, mode: GenerationMode
 ) -> None:
     async with open_gateway(api, dsn) as port:
-        trial = await tried(api, of_gateway(), port, mode, PASSED_ON)
+        trial = await tried(api, gateway_checker(), port, mode, PASSED_ON)
     assert trial.wrong == []
-    assert len(trial.tried) == len(of_gateway().operations)
+    assert len(trial.tried) == len(gateway_checker().operations)

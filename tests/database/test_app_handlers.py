@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from doors import Api
-from lab import Lab, quick_settings
+from tests.support.api_client import ApiClient
+from tests.support.harness import Harness, quick_settings
 
 from cograil.app_registry import App, installed_apps
 from cograil.definitions import read_workflow
@@ -28,7 +28,7 @@ ONE_NODE = "workflow_id: {id}\nnodes:\n  only:\n    handler: {handler}\n    para
 
 
 @pytest.fixture
-def lab_settings(tmp_path: Path) -> Settings:
+def harness_settings(tmp_path: Path) -> Settings:
     """All apps are on."""
     return quick_settings(
         data_dir=tmp_path / "data", documents={"data_dir": tmp_path / "documents", "quiet_seconds": 0.1}
@@ -36,11 +36,11 @@ def lab_settings(tmp_path: Path) -> Settings:
 
 
 @pytest_asyncio.fixture
-async def handlers(lab: Lab, lab_settings: Settings) -> AsyncIterator[Registry]:
+async def handlers(harness: Harness, harness_settings: Settings) -> AsyncIterator[Registry]:
     """What the apps register beside a worker, and what the engine does."""
     registry = Registry()
-    register_bulk(registry, lab.db, lab_settings)
-    async with beside_worker(registry, lab.db, lab_settings):
+    register_bulk(registry, harness.db, harness_settings)
+    async with beside_worker(registry, harness.db, harness_settings):
         yield registry
 
 
@@ -48,7 +48,7 @@ def offered() -> set[str]:
     return {name for app in installed_apps() for name in app.offers}
 
 
-async def test_no_other_tenant_may_name_a_handler_of_an_app(api: Api, handlers: Registry) -> None:
+async def test_no_other_tenant_may_name_a_handler_of_an_app(api: ApiClient, handlers: Registry) -> None:
     operator = await api.make_key("operator", tenant="rivals")
     names = handlers.names()
     assert {owner_of_handler(name) for name in names if name not in offered()} == {
@@ -68,21 +68,23 @@ async def test_no_other_tenant_may_name_a_handler_of_an_app(api: Api, handlers: 
         assert (await api.post("/api/v1/workflows", {"source": fan}, key=operator)).status == 422
 
 
-async def test_what_was_published_before_is_not_started(api: Api, handlers: Registry) -> None:
+async def test_a_stored_workflow_with_a_reserved_handler_is_not_started(
+    api: ApiClient, handlers: Registry
+) -> None:
     """By submit, in a batch, by SQL, as a child, by a schedule: wherever a job begins."""
     operator = await api.make_key("operator", tenant="rivals")
     for name in set(handlers.names()) - offered():
-        await _force(api.lab, ONE_NODE.format(id="old", handler=name))
+        await _force(api.harness, ONE_NODE.format(id="old", handler=name))
         answer = await api.post("/api/v1/jobs", {"workflow_id": "old"}, key=operator)
         assert (answer.status, answer.code) == (403, "workflow_reserved"), name
         assert name in answer.body["detail"]
-        await api.lab.rows("delete from cograil.workflows where workflow_id = 'old' returning 1")
+        await api.harness.rows("delete from cograil.workflows where workflow_id = 'old' returning 1")
         await _forget(api)
 
 
-async def test_a_workflow_of_an_app_is_started_by_the_app_alone(api: Api, handlers: Registry) -> None:
+async def test_a_workflow_of_an_app_is_started_by_the_app_alone(api: ApiClient, handlers: Registry) -> None:
     text = ONE_NODE.format(id="cograil.documents", handler="documents.prep")
-    async with api.lab.db.transaction("publish") as tx:
+    async with api.harness.db.transaction("publish") as tx:
         for tenant in ("default", "rivals"):
             await publish(tx, read_workflow(text, app="documents"), text, tenant)
     parent = "workflow_id: parent\nnodes:\n  sub:\n    type: subworkflow\n"
@@ -99,42 +101,42 @@ async def test_a_workflow_of_an_app_is_started_by_the_app_alone(api: Api, handle
         assert (await api.post("/api/v1/workflows", {"source": parent}, key=key)).status == 201
     with pytest.raises(InvalidWorkflow, match="workflow_reserved"):
         read_workflow("workflow_id: cograil.mine\nnodes:\n  a: {handler: echo}\n")
-    async with api.lab.running():
-        job = await api.lab.submit(parent)
-        ended = await api.lab.ended(job)
+    async with api.harness.running():
+        job = await api.harness.submit(parent)
+        ended = await api.harness.ended(job)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "workflow_reserved")
 
 
-async def test_a_job_of_an_app_is_retried_with_its_own_inputs_only(lab: Lab) -> None:
+async def test_a_job_of_an_app_is_retried_with_its_own_inputs_only(harness: Harness) -> None:
     text = (
         "workflow_id: cograil.laundry\ninputs: {a: {type: string}}\nnodes:\n  only: {handler: cograil.bulk}\n"
     )
-    job = await lab.submit(text, {"a": "x"}, app=ENGINE)
-    await lab.cancel(job)
+    job = await harness.submit(text, {"a": "x"}, app=ENGINE)
+    await harness.cancel(job)
     with pytest.raises(WorkflowReserved, match="without other inputs"):
-        await lab.retry(job, inputs={"a": "y"})
-    assert await lab.retry(job)
+        await harness.retry(job, inputs={"a": "y"})
+    assert await harness.retry(job)
 
 
-async def test_jobs_from_sql_do_not_start_it_either(lab: Lab) -> None:
+async def test_jobs_from_sql_do_not_start_it_either(harness: Harness) -> None:
     text = ONE_NODE.format(id="cograil.documents", handler="documents.prep")
-    async with lab.db.transaction("publish") as tx:
+    async with harness.db.transaction("publish") as tx:
         await publish(tx, read_workflow(text, app="documents"), text)
-    ((job,),) = await lab.rows("select cograil.submit('cograil.documents')::text")
-    async with lab.orchestrator():
-        ended = await lab.ended(job)
+    ((job,),) = await harness.rows("select cograil.submit('cograil.documents')::text")
+    async with harness.orchestrator():
+        ended = await harness.ended(job)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "workflow_reserved")
 
 
-async def test_an_app_takes_over_what_an_older_version_of_it_published(lab: Lab) -> None:
+async def test_an_app_takes_over_what_an_older_version_of_it_published(harness: Harness) -> None:
     text = ONE_NODE.format(id="cograil.documents", handler="documents.prep")
-    async with lab.db.transaction("publish") as tx:
+    async with harness.db.transaction("publish") as tx:
         first = await publish(tx, read_workflow(text, app="documents"), text)
-    await lab.rows("update cograil.workflows set app = null returning 1")
-    async with lab.db.transaction("publish") as tx:
+    await harness.rows("update cograil.workflows set app = null returning 1")
+    async with harness.db.transaction("publish") as tx:
         second = await publish(tx, read_workflow(text, app="documents"), text)
     assert (first.definition_id, second.is_new) == (second.definition_id, False)
-    assert await lab.rows("select app from cograil.workflows") == [("documents",)]
+    assert await harness.rows("select app from cograil.workflows") == [("documents",)]
 
 
 def test_an_app_registers_only_names_of_its_own() -> None:
@@ -151,31 +153,33 @@ def test_an_app_registers_only_names_of_its_own() -> None:
     assert App(name="laundry").offers == frozenset()
 
 
-async def test_errors_of_an_apps_handler_name_no_paths(lab: Lab, lab_settings: Settings) -> None:
-    secret = lab_settings.data_dir / "deep" / "secret.pdf"
+async def test_errors_of_an_apps_handler_name_no_paths(harness: Harness, harness_settings: Settings) -> None:
+    secret = harness_settings.data_dir / "deep" / "secret.pdf"
 
     async def breaks(ctx: Context) -> None:
         secret.read_bytes()
 
-    AppRegistry(lab.registry, "documents").register(breaks, "documents.breaks")
+    AppRegistry(harness.registry, "documents").register(breaks, "documents.breaks")
     text = ONE_NODE.format(id="cograil.documents", handler="documents.breaks").replace(
         "{folder: '', key: x}", "{}"
     )
-    async with lab.running():
-        ended = await lab.ended(await lab.submit(text + "    retry: {max_attempts: 1}\n", app="documents"))
-    told = str(ended["error"]) + str((await lab.nodes(ended["job_id"]))["only"]["error"])
-    assert "[...]/deep/secret.pdf" in told
-    assert str(lab_settings.data_dir) not in told
-    assert str(Path(__file__).parents[2]) not in told
+    async with harness.running():
+        ended = await harness.ended(
+            await harness.submit(text + "    retry: {max_attempts: 1}\n", app="documents")
+        )
+    errors = str(ended["error"]) + str((await harness.nodes(ended["job_id"]))["only"]["error"])
+    assert "[...]/deep/secret.pdf" in errors
+    assert str(harness_settings.data_dir) not in errors
+    assert str(Path(__file__).parents[2]) not in errors
 
 
-async def _force(lab: Lab, text: str) -> None:
+async def _force(harness: Harness, text: str) -> None:
     """Publish as a version did that knew nothing of owners."""
-    async with lab.db.transaction("publish") as tx:
+    async with harness.db.transaction("publish") as tx:
         owner = owner_of_handler(text.split("handler: ")[1].split("\n", maxsplit=1)[0])
         await publish(tx, read_workflow(text, app=owner), text, "rivals")
-    await lab.rows("update cograil.workflows set app = null where workflow_id = 'old' returning 1")
+    await harness.rows("update cograil.workflows set app = null where workflow_id = 'old' returning 1")
 
 
-async def _forget(api: Api) -> None:
+async def _forget(api: ApiClient) -> None:
     api.context.engine_context.definitions._known.clear()

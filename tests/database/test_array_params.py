@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from lab import Lab
+from tests.support.harness import Harness
 
 from cograil.store.array_params import (
     Columns,
@@ -34,14 +34,14 @@ def columns() -> Columns:
     return Columns("c", **shape, j=jsons, jb=jsonbs)
 
 
-async def read_back(lab: Lab, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    one = columns()
-    one.rows = rows
-    async with lab.db.single("test") as tx:
-        return await tx.fetch(Statement("test", READ, ""), **one.params())
+async def read_back(harness: Harness, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    params = columns()
+    params.rows = rows
+    async with harness.db.single("test") as tx:
+        return await tx.fetch(Statement("test", READ, ""), **params.params())
 
 
-async def test_postgresql_reads_back_what_was_packed(lab: Lab) -> None:
+async def test_postgresql_reads_back_what_was_packed(harness: Harness) -> None:
     rows = [
         ("a,b{}\\\"'\t\n", 1, 2**62, -3, 0.1, "01a1e3ac-f8d7-7838-882d-dd73edc06aeb",
          datetime(2026, 11, 16, 12, 0, 0, 123456, tzinfo=UTC), b'{"b":1, "a":2}', b'{"a": 2}'),
@@ -51,10 +51,10 @@ async def test_postgresql_reads_back_what_was_packed(lab: Lab) -> None:
         ("\u00e9\U0001f600null", 0, 0, 0, 0.0, "ffffffff-ffff-ffff-ffff-ffffffffffff",
          datetime(2026, 11, 16, tzinfo=UTC), b'"x"', b'"x"'),
     ]  # fmt: skip
-    found = await read_back(lab, rows)
-    assert [tuple(one) for one in found] == rows
-    assert await read_back(lab, []) == []
-    assert await read_back(lab, [(None,) * 9] * 3) == [(None,) * 9] * 3
+    fetched_rows = await read_back(harness, rows)
+    assert [tuple(fetched_row) for fetched_row in fetched_rows] == rows
+    assert await read_back(harness, []) == []
+    assert await read_back(harness, [(None,) * 9] * 3) == [(None,) * 9] * 3
 
 
 def test_a_text_with_nul_is_refused_and_nothing_is_shifted() -> None:

@@ -22,10 +22,10 @@ class Shell:
         self._capsys = capsys
 
     def __call__(self, *arguments: str, code: int = 0) -> Any:
-        found = main([*arguments, "--json"])
-        said = self._capsys.readouterr()
-        assert found == code, said
-        return json.loads(said.out)
+        exit_code = main([*arguments, "--json"])
+        output = self._capsys.readouterr()
+        assert exit_code == code, output
+        return json.loads(output.out)
 
     def dead_letter(self) -> str:
         """The id of one."""

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-from lab import Lab
+from tests.support.harness import Harness
 
 from cograil.verbs.schedules import fire_due
 
@@ -43,8 +43,8 @@ class Terminal:
         return json.loads(out)
 
 
-async def test_a_schedule_is_made_changed_paused_and_removed(lab: Lab, dsn: str) -> None:
-    await lab.publish(HELLO)
+async def test_a_schedule_is_made_changed_paused_and_removed(harness: Harness, dsn: str) -> None:
+    await harness.publish(HELLO)
     terminal = Terminal(dsn)
     made = await terminal.read(*MAKE, "--input", "name=Ada", "--overlap", "cancel", "--missed", "all")
     assert (made["timezone"], made["overlap"], made["missed"]) == ("Europe/Paris", "cancel", "all")
@@ -57,13 +57,13 @@ async def test_a_schedule_is_made_changed_paused_and_removed(lab: Lab, dsn: str)
     assert (code, "nightly" in out, "0 5 * * *" in out) == (0, True, True)
     assert await terminal.read("remove", "nightly") == {"name": "nightly", "is_removed": True}
     assert (await terminal.run("pause", "nightly"))[0] == 3
-    audited = await lab.rows("select action from cograil.audit_log order by id")
+    audited = await harness.rows("select action from cograil.audit_log order by id")
     done = ["create", "change", "pause", "resume", "remove"]
     assert [action for (action,) in audited if "schedule" in action] == [f"{verb} schedule" for verb in done]
 
 
-async def test_a_change_names_only_what_changes(lab: Lab, dsn: str) -> None:
-    await lab.publish(HELLO.replace("inputs: {", "inputs: {size: {type: integer, default: 1}, "))
+async def test_a_change_names_only_what_changes(harness: Harness, dsn: str) -> None:
+    await harness.publish(HELLO.replace("inputs: {", "inputs: {size: {type: integer, default: 1}, "))
     terminal = Terminal(dsn)
     await terminal.read(*MAKE, "--input", "name=Ada", "--overlap", "cancel", "--priority", "3")
     changed = await terminal.read("change", "nightly", "--cron", "0 5 * * *", "--input", "size=2")
@@ -75,40 +75,40 @@ async def test_a_change_names_only_what_changes(lab: Lab, dsn: str) -> None:
     assert (changed["priority"], changed["input_params"]) == (3, {"name": "Ada", "size": 2})
 
 
-async def test_a_schedule_runs_now_and_says_why_it_passed_over_moments(lab: Lab, dsn: str) -> None:
-    await lab.publish("workflow_id: ask\nnodes: {q: {type: approval, approval: {message: well?}}}")
+async def test_a_schedule_runs_now_and_says_why_it_passed_over_moments(harness: Harness, dsn: str) -> None:
+    await harness.publish("workflow_id: ask\nnodes: {q: {type: approval, approval: {message: well?}}}")
     terminal = Terminal(dsn)
     await terminal.read("create", "often", "ask", "--cron", "* * * * *")
     code, job, _ = await terminal.run("run", "often")
     assert code == 0
-    await lab.rows("update cograil.firings set due_at = due_at - interval '1 hour'")
-    await lab.rows("update cograil.schedules set next_at = date_trunc('minute', now())")
-    async with lab.db.transaction("fire") as tx:
-        fired = await fire_due(tx, lab.engine_context)
-    assert [(one.schedule, one.outcome, one.job_id) for one in fired.passed] == [
+    await harness.rows("update cograil.firings set due_at = due_at - interval '1 hour'")
+    await harness.rows("update cograil.schedules set next_at = date_trunc('minute', now())")
+    async with harness.db.transaction("fire") as tx:
+        fired = await fire_due(tx, harness.engine_context)
+    assert [(firing.schedule, firing.outcome, firing.job_id) for firing in fired.passed] == [
         ("often", "overlapped", job.strip())
     ]
     code, out, _ = await terminal.run("show", "often")
-    said = f"job {job.strip()} is still running, waiting for approval, and `overlap` is skip"
-    assert (code, said in " ".join(out.split())) == (0, True), out
+    reason = f"job {job.strip()} is still running, waiting for approval, and `overlap` is skip"
+    assert (code, reason in " ".join(out.split())) == (0, True), out
 
 
-async def test_a_backfill_says_which_moments_before_it_submits(lab: Lab, dsn: str) -> None:
-    await lab.publish(HELLO)
+async def test_a_backfill_says_which_moments_before_it_submits(harness: Harness, dsn: str) -> None:
+    await harness.publish(HELLO)
     terminal = Terminal(dsn)
     await terminal.read(*MAKE, "--input", "name=Ada")
     code, out, talk = await terminal.run("backfill", "nightly", *RANGE, "--preview")
     assert (code, out) == (0, "2026-01-01 01:30:00Z\n2026-01-02 01:30:00Z\n")
     assert "2 jobs would be submitted" in talk
-    assert await lab.rows("select count(*) from cograil.jobs") == [(0,)]
+    assert await harness.rows("select count(*) from cograil.jobs") == [(0,)]
     assert (await terminal.read("backfill", "nightly", *RANGE))["submitted"] == 2
     assert (await terminal.read("backfill", "nightly", *RANGE))["kept"] == 2  # each leads to one job
     code, out, _ = await terminal.run("firings", "nightly")
     assert (code, out.count("submitted")) == (0, 2)
 
 
-async def test_what_is_no_schedule_is_refused(lab: Lab, dsn: str) -> None:
-    await lab.publish(HELLO)
+async def test_schedules_command_refuses_an_invalid_schedule(harness: Harness, dsn: str) -> None:
+    await harness.publish(HELLO)
     terminal = Terminal(dsn)
     for words, code in (
         (("create", "x", "hello", "--cron", "61 * * * *", "--input", "name=a"), 2),
@@ -119,12 +119,12 @@ async def test_what_is_no_schedule_is_refused(lab: Lab, dsn: str) -> None:
         (("backfill", "none", *RANGE), 3),
     ):
         assert (await terminal.run(*words))[0] == code, words
-    assert await lab.rows("select count(*) from cograil.schedules") == [(0,)]
+    assert await harness.rows("select count(*) from cograil.schedules") == [(0,)]
 
 
-async def test_commands_use_the_words_of_cron_and_jobs(lab: Lab, dsn: str) -> None:
+async def test_commands_use_the_words_of_cron_and_jobs(harness: Harness, dsn: str) -> None:
     """No words of our own: a schedule has runs, which are due, skipped or missed."""
-    await lab.publish(HELLO)
+    await harness.publish(HELLO)
     terminal = Terminal(dsn)
     _, _, talk = await terminal.run(*MAKE, "--input", "name=Ada")
     assert talk.startswith("schedule nightly created; next run 20")

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from doors import Api
+from tests.support.api_client import ApiClient
 
 from cograil.client import ApiError, AsyncClient, Client, Unreachable, sse
 from cograil.client.sse import StreamReader
@@ -25,7 +25,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Cutting:
-    """A way to a server that breaks after so many bytes of every answer."""
+    """A proxy that breaks off every answer after a number of bytes."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -40,8 +40,8 @@ class Cutting:
             writer.write(piece)
             left -= len(piece)
         asking.cancel()
-        for one in (writer, theirs):
-            one.close()
+        for stream_writer in (writer, theirs):
+            stream_writer.close()
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while piece := await reader.read(65536):
@@ -49,7 +49,7 @@ class Cutting:
 
 
 @contextlib.asynccontextmanager
-async def cut_short(api: Api) -> AsyncIterator[tuple[Cutting, str]]:
+async def cut_short(api: ApiClient) -> AsyncIterator[tuple[Cutting, str]]:
     way = Cutting(api.port)
     server = await asyncio.start_server(way.serve, "127.0.0.1", 0)
     try:
@@ -59,17 +59,17 @@ async def cut_short(api: Api) -> AsyncIterator[tuple[Cutting, str]]:
         await server.wait_closed()
 
 
-async def ended_job(api: Api) -> tuple[str, list[int]]:
+async def ended_job(api: ApiClient) -> tuple[str, list[int]]:
     """A job that has ended, and the numbers of its events."""
     await api.post("/api/v1/workflows", {"source": HELLO})
-    async with api.lab.running():
+    async with api.harness.running():
         job_id = await api.submit("hello")
-        await api.lab.ended(job_id)
-    return job_id, [event["seq"] for event in await api.lab.events(job_id)]
+        await api.harness.ended(job_id)
+    return job_id, [event["seq"] for event in await api.harness.events(job_id)]
 
 
 @pytest.mark.parametrize("kind", ["awaited", "waited for"])
-async def test_a_stream_that_breaks_again_and_again_is_whole(api: Api, kind: str) -> None:
+async def test_a_stream_that_breaks_again_and_again_is_whole(api: ApiClient, kind: str) -> None:
     job_id, numbers = await ended_job(api)
 
     def wait() -> list[int]:
@@ -79,36 +79,36 @@ async def test_a_stream_that_breaks_again_and_again_is_whole(api: Api, kind: str
     async with cut_short(api) as (way, url):
         if kind == "awaited":
             async with AsyncClient(url) as cograil:
-                found = [event["seq"] async for event in cograil.follow(job_id)]
+                sequence_numbers = [event["seq"] async for event in cograil.follow(job_id)]
         else:
-            found = await asyncio.to_thread(wait)
-    assert found == numbers
+            sequence_numbers = await asyncio.to_thread(wait)
+    assert sequence_numbers == numbers
     assert way.connections > 2
 
 
-async def test_the_feed_of_all_jobs_goes_on_where_it_broke_off(api: Api) -> None:
+async def test_the_feed_of_all_jobs_goes_on_where_it_broke_off(api: ApiClient) -> None:
     await api.post("/api/v1/workflows", {"source": HELLO})
-    async with AsyncClient(f"http://127.0.0.1:{api.port}") as whole, api.lab.running():
+    async with AsyncClient(f"http://127.0.0.1:{api.port}") as whole, api.harness.running():
         beginning = asyncio.ensure_future(anext(begin := whole.follow_all()))
         while not beginning.done():
             job_id = await api.submit("hello")
-            await api.lab.ended(job_id)
+            await api.harness.ended(job_id)
             await asyncio.wait({beginning}, timeout=0.2)
         await begin.aclose()
         first = await beginning
         async with cut_short(api) as (way, url), AsyncClient(url) as cograil:
-            told: list[Any] = [first]
+            received: list[Any] = [first]
             async with contextlib.aclosing(cograil.follow_all(after=first["place"])) as events:
-                while (told[-1]["job_id"], told[-1]["event_type"]) != (job_id, "job_completed"):
-                    told.append(await asyncio.wait_for(anext(events), 20))
+                while (received[-1]["job_id"], received[-1]["event_type"]) != (job_id, "job_completed"):
+                    received.append(await asyncio.wait_for(anext(events), 20))
     assert way.connections > 2
-    for one in {event["job_id"] for event in told}:
-        seqs = [event["seq"] for event in told if event["job_id"] == one]
+    for followed_id in {event["job_id"] for event in received}:
+        seqs = [event["seq"] for event in received if event["job_id"] == followed_id]
         assert seqs == [*range(seqs[0], seqs[0] + len(seqs))]
 
 
-async def test_what_passes_is_waited_for_and_what_does_not_is_said(
-    api: Api, monkeypatch: pytest.MonkeyPatch
+async def test_client_waits_for_temporary_errors_and_raises_the_others(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id, numbers = await ended_job(api)
     async with AsyncClient(f"http://127.0.0.1:{api.port}") as cograil:
@@ -143,8 +143,8 @@ STREAM = (
 def test_events_are_read_in_whatever_pieces_they_come(size: int) -> None:
     following = StreamReader(None, 1.0)
     pieces = [STREAM[at : at + size] for at in range(0, len(STREAM), size)]
-    found = [event for piece in pieces for event in following.take(piece)]
-    assert found == [EVENT | {"place": "8"}]
+    events = [event for piece in pieces for event in following.take(piece)]
+    assert events == [EVENT | {"place": "8"}]
     assert following.start()["last-event-id"] == "8"  # the one that broke off was never heard
 
 

@@ -13,11 +13,11 @@ from uuid import uuid4
 
 import httpx2
 import pytest
-from client_routes import METHODS
-from documented import of_api
-from doors import Api
-from lab import quick_settings
-from receivers import HERE
+from tests.support.api_client import ApiClient
+from tests.support.client_methods import METHODS
+from tests.support.harness import quick_settings
+from tests.support.openapi_check import api_checker
+from tests.support.webhook_receiver import ALLOW_LOOPBACK
 
 from cograil.client import ApiError, AsyncClient, Client
 from cograil.delivery.outbox_fan_out import fan_out
@@ -30,10 +30,10 @@ HOOK = "http://127.0.0.1:9/hook"
 
 
 @pytest.fixture
-def lab_settings() -> Settings:
+def harness_settings() -> Settings:
     """Nobody dies here for being slow."""
     lease = {"seconds": 60.0, "heartbeat_seconds": 5.0, "scan_seconds": 0.2}
-    return quick_settings(outbound=HERE, lease=lease)
+    return quick_settings(outbound=ALLOW_LOOPBACK, lease=lease)
 
 
 @pytest.fixture(autouse=True)
@@ -64,10 +64,10 @@ class Heard:
     def _note(self, answer: httpx2.Response) -> None:
         method, path = answer.request.method, answer.request.url.path
         if answer.status_code < 300:
-            self.operations.add(of_api().find(method, path)["operationId"])
+            self.operations.add(api_checker().find(method, path)["operationId"])
         body = b"" if self._is_stream(answer) else answer.content
         kind = answer.headers.get("content-type", "")
-        self.wrong += of_api().wrong(method, path, answer.status_code, kind, body)
+        self.wrong += api_checker().wrong(method, path, answer.status_code, kind, body)
 
 
 class Threaded:
@@ -79,10 +79,10 @@ class Threaded:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self._client, name)
         if name.startswith(("follow", "all_jobs")):
-            return lambda *given, **more: _iterated(method(*given, **more))
+            return lambda *arguments, **more: _iterated(method(*arguments, **more))
 
-        async def call(*given: Any, **more: Any) -> Any:
-            return await asyncio.to_thread(method, *given, **more)
+        async def call(*arguments: Any, **more: Any) -> Any:
+            return await asyncio.to_thread(method, *arguments, **more)
 
         return call
 
@@ -109,10 +109,10 @@ async def opened(kind: str, url: str, heard: Heard) -> AsyncIterator[Any]:
 
 
 @pytest.mark.parametrize("kind", ["awaited", "waited for"])
-async def test_every_method_calls_the_route_it_is_for(api: Api, kind: str) -> None:
+async def test_every_method_calls_the_route_it_is_for(api: ApiClient, kind: str) -> None:
     heard = Heard()
-    api.lab.engine_context.outbound = api.lab.settings.outbound
-    async with opened(kind, f"http://127.0.0.1:{api.port}", heard) as cograil, api.lab.orchestrator():
+    api.harness.engine_context.outbound = api.harness.settings.outbound
+    async with opened(kind, f"http://127.0.0.1:{api.port}", heard) as cograil, api.harness.orchestrator():
         for part in PARTS:
             await part(cograil, api)
         await follow(cograil)
@@ -120,29 +120,29 @@ async def test_every_method_calls_the_route_it_is_for(api: Api, kind: str) -> No
     assert heard.operations == METHODS.keys()
 
 
-async def publish_and_pause(cograil: Any, api: Api) -> None:
+async def publish_and_pause(cograil: Any, api: ApiClient) -> None:
     for source in (HELLO, ELSEWHERE, ASK):
         assert (await cograil.publish(source))["is_new"]
-    assert {one["workflow_id"] for one in await cograil.workflows()} == {"hello", "far", "ask"}
+    assert {workflow["workflow_id"] for workflow in await cograil.workflows()} == {"hello", "far", "ask"}
     assert (await cograil.workflow("hello", 1))["source"] == HELLO
-    assert [one["version"] for one in await cograil.versions("hello")] == [1]
+    assert [version["version"] for version in await cograil.versions("hello")] == [1]
     assert (await cograil.pause_workflow("hello", "tea"))["is_paused"]
     assert not (await cograil.resume_workflow("hello"))["is_paused"]
     assert (await cograil.pause_queue("slow"))["is_paused"]
-    assert [one["is_paused"] for one in await cograil.queues() if one["queue"] == "slow"] == [True]
+    assert [queue["is_paused"] for queue in await cograil.queues() if queue["queue"] == "slow"] == [True]
     assert not (await cograil.resume_queue("slow"))["is_paused"]
     assert (await cograil.pause("queue", "slow"))["is_paused"]
     assert not (await cograil.resume("queue", "slow"))["is_paused"]
 
 
-async def submit_and_look(cograil: Any, api: Api) -> None:
+async def submit_and_look(cograil: Any, api: ApiClient) -> None:
     job_id = (await cograil.submit("hello", labels={"a": "b"}))["job_id"]
     (many,) = await cograil.submit_many([{"workflow_id": "hello"}])
     assert many["status"] == 202
     request = str(uuid4())
-    asked = [await cograil.submit_request(request, "hello", submitted_by="shop") for _ in range(2)]
-    assert asked[0]["job_id"] == asked[1]["job_id"]
-    assert (await cograil.jobs(correlation_id=request))["jobs"][0]["job_id"] == asked[0]["job_id"]
+    requests = [await cograil.submit_request(request, "hello", submitted_by="shop") for _ in range(2)]
+    assert requests[0]["job_id"] == requests[1]["job_id"]
+    assert (await cograil.jobs(correlation_id=request))["jobs"][0]["job_id"] == requests[0]["job_id"]
     assert [job["job_id"] async for job in cograil.all_jobs(status="running")][-1] == job_id
     assert (await cograil.job(job_id))["job"]["labels"] == {"a": "b"}
     assert [node["node_id"] for node in await cograil.nodes(job_id)] == ["greet"]
@@ -155,7 +155,7 @@ async def submit_and_look(cograil: Any, api: Api) -> None:
     assert (await cograil.explain(job_id))["blockers"]
 
 
-async def act(cograil: Any, api: Api) -> None:
+async def act(cograil: Any, api: ApiClient) -> None:
     job_id = (await cograil.submit("hello"))["job_id"]
     assert (await cograil.pause_job(job_id, "wait"))["job_id"] == job_id
     assert (await cograil.resume_job(job_id))["job_id"] == job_id
@@ -172,7 +172,7 @@ async def act(cograil: Any, api: Api) -> None:
     assert decided == ["approved", "approved", "rejected", "rejected"]
 
 
-async def work(cograil: Any, api: Api) -> None:
+async def work(cograil: Any, api: ApiClient) -> None:
     ids = [(await cograil.submit("far"))["job_id"] for _ in range(2)]
     first, second = await cograil.claim("w", wait_seconds=10, handlers=["elsewhere"], max=2)
     assert await cograil.heartbeat(first)
@@ -181,33 +181,33 @@ async def work(cograil: Any, api: Api) -> None:
     await cograil.checkpoint(first, {"row": 1})
     await cograil.complete(first, {"done": True})
     await cograil.fail(second, "no luck", retryable=False)
-    ended = [await api.lab.ended(job_id) for job_id in ids]
+    ended = [await api.harness.ended(job_id) for job_id in ids]
     assert {job["status"] for job in ended} == {"completed", "failed"}
 
 
-async def tell(cograil: Any, api: Api) -> None:
+async def tell(cograil: Any, api: ApiClient) -> None:
     made = await cograil.subscribe(HOOK, types=["job.created"], workflow_id="hello")
     name = made["subscription_id"]
-    assert [one["subscription_id"] for one in await cograil.subscriptions()] == [name]
+    assert [subscription["subscription_id"] for subscription in await cograil.subscriptions()] == [name]
     assert (await cograil.subscription(name))["url"] == HOOK
     assert (await cograil.rotate_subscription(name, overlap_hours=1))["secret"] != made["secret"]
     assert (await cograil.enable_subscription(name))["disabled_at"] is None
     job_id = (await cograil.submit("hello"))["job_id"]
-    async with api.lab.db.transaction("test") as tx:
+    async with api.harness.db.transaction("test") as tx:
         assert (await fan_out(tx, 10)).deliveries == 1
     (delivery,) = (await cograil.deliveries(job_id=job_id))["deliveries"]
     with pytest.raises(ApiError, match="still on its way"):
         await cograil.resend(delivery["delivery_id"])
-    await api.lab.rows("update cograil.deliveries set state = 'dead', ended_at = now()")
+    await api.harness.rows("update cograil.deliveries set state = 'dead', ended_at = now()")
     assert (await cograil.delivery(delivery["delivery_id"]))["state"] == "dead"
     assert (await cograil.resend(delivery["delivery_id"]))["state"] == "pending"
     assert (await cograil.unsubscribe(name))["is_removed"]
 
 
-async def plan(cograil: Any, api: Api) -> None:
+async def plan(cograil: Any, api: ApiClient) -> None:
     made = await cograil.create_schedule("nightly", "hello", "@daily", timezone="Europe/Paris")
     assert (made["overlap"], made["missed"]) == ("skip", "once")
-    assert [one["name"] for one in await cograil.schedules()] == ["nightly"]
+    assert [schedule["name"] for schedule in await cograil.schedules()] == ["nightly"]
     assert (await cograil.change_schedule("nightly", "hello", "0 0 * * *", overlap="allow"))[
         "timezone"
     ] == "UTC"
@@ -220,28 +220,28 @@ async def plan(cograil: Any, api: Api) -> None:
     assert (await cograil.backfill("nightly", *days))["submitted"] == 2
     page = await cograil.firings("nightly", limit=1)
     rest = await cograil.firings("nightly", limit=1, cursor=page["next_cursor"])
-    assert [one["due_at"] for one in (*page["firings"], *rest["firings"])] == list(reversed(days))
+    assert [firing["due_at"] for firing in (*page["firings"], *rest["firings"])] == list(reversed(days))
     assert (await cograil.schedule("nightly"))["last_outcome"] is None
     assert (await cograil.run_schedule("nightly"))["name"] == "nightly"
     assert (await cograil.remove_schedule("nightly"))["is_removed"]
 
 
-async def observe(cograil: Any, api: Api) -> None:
+async def observe(cograil: Any, api: ApiClient) -> None:
     assert (await cograil.all_nodes(status="failed"))["nodes"][0]["workflow_id"] == "far"
     page = await cograil.tasks(limit=1)
     assert (await cograil.tasks(limit=1, cursor=page["next_cursor"]))["tasks"] != page["tasks"]
-    assert [one["is_live"] for one in await cograil.workers()] == [True]
+    assert [worker["is_live"] for worker in await cograil.workers()] == [True]
     assert (await cograil.orchestrators())["status"] == "active"
-    assert {one["queue"] for one in await cograil.queues()} == {"default"}
+    assert {queue["queue"] for queue in await cograil.queues()} == {"default"}
     entries = (await cograil.audit(limit=1000))["entries"]
-    assert {"publish", "submit", "cancel", "subscribe"} <= {one["action"] for one in entries}
+    assert {"publish", "submit", "cancel", "subscribe"} <= {entry["action"] for entry in entries}
     assert (await cograil.workflow_metrics("far"))["workflows"][0]["failed"] == 1
     assert (await cograil.node_metrics("far"))["nodes"][0]["node_id"] == "a"
     assert (await cograil.failure_metrics())["failures"][0]["workflow_id"] == "far"
     assert len((await cograil.throughput(hours=1, bucket_minutes=30))["buckets"]) in (2, 3)
 
 
-async def look_after(cograil: Any, api: Api) -> None:
+async def look_after(cograil: Any, api: ApiClient) -> None:
     assert (await cograil.health())["checks"]["database"]["status"] == "healthy"
     assert (await cograil.check("schema"))["status"] == "healthy"
     with pytest.raises(ApiError) as unknown:
@@ -253,9 +253,9 @@ async def look_after(cograil: Any, api: Api) -> None:
     assert (await cograil.description())["openapi"] == "3.1.0"
 
 
-async def try_handlers(cograil: Any, api: Api) -> None:
-    async with api.lab.worker():
-        assert "echo" in [one["name"] for one in await cograil.handlers()]
+async def try_handlers(cograil: Any, api: ApiClient) -> None:
+    async with api.harness.worker():
+        assert "echo" in [registered["name"] for registered in await cograil.handlers()]
         assert (await cograil.try_handler("echo", {"n": 1}))["status"] == "completed"
 
 
@@ -266,13 +266,13 @@ async def follow(cograil: Any) -> None:
         job_id = (await cograil.submit("ask"))["job_id"]
         await cograil.cancel(job_id, "a\u2028b\x85c")  # what ends a line elsewhere, and not here
         await asyncio.wait({first}, timeout=0.2)
-    told = [event async for event in cograil.follow(job_id)]
-    assert [event["seq"] for event in told] == [*range(1, len(told) + 1)]
-    assert told[-1]["event_type"] == "job_cancelled"
-    assert told[-1]["data"]["reason"] == "a\u2028b\x85c"
-    rest = [event["seq"] async for event in cograil.follow(job_id, after=told[0]["seq"])]
-    assert rest == [event["seq"] for event in told[1:]]
-    assert [event async for event in cograil.follow(job_id, after=told[-1]["seq"])] == []
+    events = [event async for event in cograil.follow(job_id)]
+    assert [event["seq"] for event in events] == [*range(1, len(events) + 1)]
+    assert events[-1]["event_type"] == "job_cancelled"
+    assert events[-1]["data"]["reason"] == "a\u2028b\x85c"
+    rest = [event["seq"] async for event in cograil.follow(job_id, after=events[0]["seq"])]
+    assert rest == [event["seq"] for event in events[1:]]
+    assert [event async for event in cograil.follow(job_id, after=events[-1]["seq"])] == []
     seen = await first
     await everything.aclose()
     again = cograil.follow_all(after=seen["place"], types=["job_created", "job_cancelled"])
@@ -282,7 +282,7 @@ async def follow(cograil: Any) -> None:
     await again.aclose()
 
 
-async def test_an_unhealthy_instance_is_no_error(api: Api) -> None:
+async def test_an_unhealthy_instance_is_no_error(api: ApiClient) -> None:
     """Nobody advances jobs here, which is told with 503."""
     async with AsyncClient(f"http://127.0.0.1:{api.port}") as cograil:
         assert (await cograil.health())["status"] == "unhealthy"

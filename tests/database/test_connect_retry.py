@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 import structlog.testing
-from lab import Lab
+from tests.support.harness import Harness
 
 from cograil import fault_injection
 from cograil.errors import DatabaseUnavailable, SchemaMismatch
@@ -50,16 +50,16 @@ POINTS += [(open_server, point) for point in FIRST_OF_A_SERVER]
 
 @pytest.mark.parametrize(("begin", "point"), POINTS)
 async def test_a_first_look_that_breaks_off_is_taken_again(
-    lab: Lab, dsn: str, begin: Opening, point: str
+    harness: Harness, dsn: str, begin: Opening, point: str
 ) -> None:
     fault_injection.arm(f"{point}:1:raise")
     with structlog.testing.capture_logs() as logs:
-        await begin(dsn, lab.settings)
-    assert [one["event"] for one in logs].count("cannot look at the database, trying again") == 1
+        await begin(dsn, harness.settings)
+    assert [line["event"] for line in logs].count("cannot look at the database, trying again") == 1
 
 
 async def test_a_server_that_is_slow_in_its_first_transaction_begins_again(
-    lab: Lab, dsn: str, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a machine that stalls: the database takes the session away meanwhile."""
     real, looks = database._begin, 0
@@ -70,18 +70,18 @@ async def test_a_server_that_is_slow_in_its_first_transaction_begins_again(
         now = await real(connection, words)
         if looks == 1:
             pid = connection.info.backend_pid
-            await lab.rows("select pg_terminate_backend(%(pid)s, 1000)", pid=pid)
+            await harness.rows("select pg_terminate_backend(%(pid)s, 1000)", pid=pid)
         return now
 
     monkeypatch.setattr(database, "_begin", cut_once)
-    await open_server(dsn, lab.settings)
+    await open_server(dsn, harness.settings)
     assert looks >= 2
 
 
 @pytest.mark.parametrize("begin", [open_part, open_server])
-@pytest.mark.parametrize("said", ["FATAL:  sorry, too many clients already", "connection timeout expired"])
+@pytest.mark.parametrize("message", ["FATAL:  sorry, too many clients already", "connection timeout expired"])
 async def test_a_database_that_has_no_room_yet_is_waited_for(
-    lab: Lab, dsn: str, monkeypatch: pytest.MonkeyPatch, begin: Opening, said: str
+    harness: Harness, dsn: str, monkeypatch: pytest.MonkeyPatch, begin: Opening, message: str
 ) -> None:
     real, tries = database.connect, 0
 
@@ -89,23 +89,23 @@ async def test_a_database_that_has_no_room_yet_is_waited_for(
         nonlocal tries
         tries += 1
         if tries <= 2:
-            raise DatabaseUnavailable(f"cannot connect to PostgreSQL: {said}")
+            raise DatabaseUnavailable(f"cannot connect to PostgreSQL: {message}")
         return await real(*args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(database, "connect", full_at_first)
-    await begin(dsn, lab.settings)
+    await begin(dsn, harness.settings)
     assert tries == 3
 
 
 @pytest.mark.parametrize("begin", [open_part, open_server])
-async def test_where_nobody_answers_that_is_said_at_once(lab: Lab, begin: Opening) -> None:
+async def test_where_nobody_answers_that_is_said_at_once(harness: Harness, begin: Opening) -> None:
     begun = time.monotonic()
     with pytest.raises(DatabaseUnavailable, match="cannot connect"):
-        await begin("host=127.0.0.1 port=1", lab.settings)
+        await begin("host=127.0.0.1 port=1", harness.settings)
     assert time.monotonic() - begun < connect_retry.PATIENCE_SECONDS / 2
 
 
-async def test_nobody_waits_for_ever(lab: Lab, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_waits_for_ever(harness: Harness, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect_retry, "PATIENCE_SECONDS", 0.1)
 
     async def broken(*_: object) -> None:
@@ -113,15 +113,15 @@ async def test_nobody_waits_for_ever(lab: Lab, dsn: str, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(database, "_begin", broken)
     with pytest.raises(DatabaseUnavailable, match="within 15 s"):
-        await open_server(dsn, lab.settings)
+        await open_server(dsn, harness.settings)
 
 
-async def test_what_waiting_does_not_mend_is_said_at_once(
-    lab: Lab, dsn: str, monkeypatch: pytest.MonkeyPatch
+async def test_errors_that_waiting_does_not_mend_are_raised_at_once(
+    harness: Harness, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def other(_: object) -> None:
         raise SchemaMismatch("the database has another schema")
 
     monkeypatch.setattr(standalone, "check_schema", other)
     with pytest.raises(SchemaMismatch):
-        await open_part(dsn, lab.settings)
+        await open_part(dsn, harness.settings)

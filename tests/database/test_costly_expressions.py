@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from lab import Hand, Lab
+from tests.support.harness import Harness, ManualWorker
 
 from cograil.model.evaluation_budget import MAX_NODE_STEPS, Budget
 from cograil.model.job import Bounds
@@ -35,46 +35,46 @@ SMALL = "{workflow_id: small, nodes: {one: {handler: echo, params: {x: '{{ input
 
 
 @pytest.fixture(autouse=True)
-def _handlers(lab: Lab) -> None:
+def _handlers(harness: Harness) -> None:
     async def numbers() -> dict[str, Any]:
         return {"b": list(range(490_000))}
 
     async def is_known(known: bool) -> dict[str, Any]:
         return {"known": 1 if known else 0}
 
-    lab.registry.register(numbers)
-    lab.registry.register(is_known)
+    harness.registry.register(numbers)
+    harness.registry.register(is_known)
 
 
-async def longest_small_job(lab: Lab, other: str) -> float:
+async def longest_small_job(harness: Harness, other: str) -> float:
     """How long small jobs take, one after the other, until the other job has ended."""
     longest = 0.0
-    while (await lab.job(other))["completed_at"] is None:
+    while (await harness.job(other))["completed_at"] is None:
         began_at = time.monotonic()
-        await lab.ended(await lab.submit(SMALL, {"x": 1}))
+        await harness.ended(await harness.submit(SMALL, {"x": 1}))
         longest = max(longest, time.monotonic() - began_at)
     return longest
 
 
-async def test_a_costly_condition_fails_its_job_and_no_other_waits_for_it(lab: Lab) -> None:
-    async with lab.running():
-        job = await lab.submit(MALICIOUS, {"a": list(range(490_000))})
+async def test_a_costly_condition_fails_its_job_and_no_other_waits_for_it(harness: Harness) -> None:
+    async with harness.running():
+        job = await harness.submit(MALICIOUS, {"a": list(range(490_000))})
         async with asyncio.timeout(60):
-            longest = await longest_small_job(lab, job)
-    nodes = await lab.nodes(job)
-    assert (await lab.job(job))["status"] == "failed"
+            longest = await longest_small_job(harness, job)
+    nodes = await harness.nodes(job)
+    assert (await harness.job(job))["status"] == "failed"
     assert nodes["check"]["error"]["code"] == "expression_too_costly"
     assert "node check: `inputs.a == nodes.numbers" in nodes["check"]["error"]["message"]
     assert longest < 10
 
 
-async def test_a_fan_out_with_a_lookup_for_each_item_ends_soon(lab: Lab) -> None:
+async def test_a_fan_out_with_a_lookup_for_each_item_ends_soon(harness: Harness) -> None:
     names = [f"name-{index}" for index in range(10_000)]
-    async with lab.running():
-        job = await lab.submit(HARMLESS, {"items": names[1000:4000], "names": names})
+    async with harness.running():
+        job = await harness.submit(HARMLESS, {"items": names[1000:4000], "names": names})
         async with asyncio.timeout(60):
-            longest = await longest_small_job(lab, job)
-    ended = await lab.job(job)
+            longest = await longest_small_job(harness, job)
+    ended = await harness.job(job)
     assert (ended["status"], ended["result"]["gather"]["total"]) == ("completed", 3000), ended["error"]
     assert longest < 10
 
@@ -97,75 +97,75 @@ def steps_of_passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-async def advance_beside(lab: Lab, hand: Hand, job: str, steps: list[int]) -> int:
+async def advance_beside(harness: Harness, worker: ManualWorker, job: str, steps: list[int]) -> int:
     """Pass after pass until the costly job has no more to decide; how many there were.
 
     Before each pass another job has news. The pass must advance it, whatever it evaluates of the costly one.
     """
     for count in range(MAX_PASSES):
-        small = await lab.submit(PAIR)
-        (item,) = [item for item in await hand.claim(1, handlers=["echo"]) if item.job_id == small]
-        await hand.report(item, {})
+        small = await harness.submit(PAIR)
+        (item,) = [item for item in await worker.claim(1, handlers=["echo"]) if item.job_id == small]
+        await worker.report(item, {})
         steps.append(0)
-        async with lab.db.transaction("advance") as tx:
-            await advance_due(tx, lab.engine_context, lab.settings.orchestrator.batch)
-        assert (await lab.statuses(small))["second"] == "dispatched", (
+        async with harness.db.transaction("advance") as tx:
+            await advance_due(tx, harness.engine_context, harness.settings.orchestrator.batch)
+        assert (await harness.statuses(small))["second"] == "dispatched", (
             f"pass {count} left the other job behind"
         )
-        (second,) = await hand.claim(1, handlers=["echo"])
+        (second,) = await worker.claim(1, handlers=["echo"])
         assert second.job_id == small
-        await hand.report(second, {})
-        if (await lab.job(job))["completed_at"] or not await due_again(lab, job):
+        await worker.report(second, {})
+        if (await harness.job(job))["completed_at"] or not await due_again(harness, job):
             return count + 1
     raise AssertionError(f"the costly job is not decided after {MAX_PASSES} passes")
 
 
-async def due_again(lab: Lab, job: str) -> bool:
+async def due_again(harness: Harness, job: str) -> bool:
     """Whether another pass would take this job."""
-    async with lab.db.single("test") as tx:
+    async with harness.db.single("test") as tx:
         return job in await due_jobs(tx, 1000)
 
 
 async def test_every_pass_beside_a_costly_condition_advances_other_jobs(
-    lab: Lab, steps_of_passes: list[int]
+    harness: Harness, steps_of_passes: list[int]
 ) -> None:
-    hand = await lab.hand()
-    job = await lab.submit(MALICIOUS, {"a": list(range(490_000))})
-    (item,) = await hand.claim(1, handlers=["numbers"])
-    await hand.report(item, {"b": list(range(490_000))})
-    passes = await advance_beside(lab, hand, job, steps_of_passes)
-    assert (await lab.nodes(job))["check"]["error"]["code"] == "expression_too_costly"
+    worker = await harness.manual_worker()
+    job = await harness.submit(MALICIOUS, {"a": list(range(490_000))})
+    (item,) = await worker.claim(1, handlers=["numbers"])
+    await worker.report(item, {"b": list(range(490_000))})
+    passes = await advance_beside(harness, worker, job, steps_of_passes)
+    assert (await harness.nodes(job))["check"]["error"]["code"] == "expression_too_costly"
     assert passes <= 5
     assert max(steps_of_passes) <= MAX_STEPS_OF_PASS
 
 
 async def test_every_pass_beside_a_costly_fan_out_advances_other_jobs(
-    lab: Lab, steps_of_passes: list[int]
+    harness: Harness, steps_of_passes: list[int]
 ) -> None:
-    hand = await lab.hand()
+    worker = await harness.manual_worker()
     names = [f"name-{index}" for index in range(10_000)]
-    job = await lab.submit(HARMLESS, {"items": names[1000:4000], "names": names})
-    await advance_beside(lab, hand, job, steps_of_passes)
+    job = await harness.submit(HARMLESS, {"items": names[1000:4000], "names": names})
+    await advance_beside(harness, worker, job, steps_of_passes)
     dispatched = "select count(*) from cograil.tasks where job_id = %(job)s::uuid"
-    assert await lab.rows(dispatched, job=job) == [(3000,)]
+    assert await harness.rows(dispatched, job=job) == [(3000,)]
     assert max(steps_of_passes) <= MAX_STEPS_OF_PASS
     assert sum(steps_of_passes) < 10 * 3000 * 100, "each item is compared with all names again"
 
 
-async def test_a_submit_leaves_costly_expressions_to_an_orchestrator(lab: Lab) -> None:
+async def test_a_submit_leaves_costly_expressions_to_an_orchestrator(harness: Harness) -> None:
     text = """
 workflow_id: first
 nodes:
   check: {handler: echo, when: "{{ inputs.a == inputs.b }}"}
 """
     numbers = list(range(100_000))
-    job = await lab.submit(text, {"a": numbers, "b": numbers})
-    assert (await lab.statuses(job)) == {"check": "pending"}
-    await lab.advance()
-    assert (await lab.statuses(job)) == {"check": "dispatched"}
+    job = await harness.submit(text, {"a": numbers, "b": numbers})
+    assert (await harness.statuses(job)) == {"check": "pending"}
+    await harness.advance()
+    assert (await harness.statuses(job)) == {"check": "dispatched"}
 
 
-async def test_costly_jobs_take_turns(lab: Lab) -> None:
+async def test_costly_jobs_take_turns(harness: Harness) -> None:
     """Each pass evaluates one of them at length; small jobs of the same pass are not held back."""
     text = """
 workflow_id: turns
@@ -174,23 +174,25 @@ nodes:
   check: {handler: echo, when: "{{ inputs.a == inputs.b and inputs.a == inputs.b }}"}
 """
     rows = [[index] for index in range(20_000)]
-    lab.engine_context.bounds = Bounds(node_steps=150_000)
-    costly = await lab.submit_many(text, [{"a": rows, "b": rows}] * 5)
-    small = await lab.submit(
+    harness.engine_context.bounds = Bounds(node_steps=150_000)
+    costly = await harness.submit_many(text, [{"a": rows, "b": rows}] * 5)
+    small = await harness.submit(
         "{workflow_id: quick, nodes: {w: {type: wait, wait: {seconds: 0.01}, next: e}, e: {handler: echo}}}"
     )
     await asyncio.sleep(0.05)
-    await lab.tick()
-    async with lab.db.transaction("advance") as tx:
-        await advance_due(tx, lab.engine_context, 400)
-    begun = [job for job in costly if (await lab.statuses(job))["check"] == "dispatched"]
+    await harness.tick()
+    async with harness.db.transaction("advance") as tx:
+        await advance_due(tx, harness.engine_context, 400)
+    begun = [job for job in costly if (await harness.statuses(job))["check"] == "dispatched"]
     assert 1 <= len(begun) < 5
-    assert (await lab.statuses(small))["e"] == "dispatched"
-    await lab.advance()
-    assert {(await lab.statuses(job))["check"] for job in costly} == {"dispatched"}
+    assert (await harness.statuses(small))["e"] == "dispatched"
+    await harness.advance()
+    assert {(await harness.statuses(job))["check"] for job in costly} == {"dispatched"}
 
 
-async def test_a_chain_that_reads_one_output_after_the_other_goes_on_over_several_passes(lab: Lab) -> None:
+async def test_a_chain_that_reads_one_output_after_the_other_goes_on_over_several_passes(
+    harness: Harness,
+) -> None:
     tasks = "\n".join(f"  t{i}: {{handler: echo, params: {{x: {i}}}, next: join}}" for i in range(8))
     links = "\n".join(
         f"  c{i}: {{type: conditional, depends_on: [{f'c{i - 1}' if i else 'join'}], "
@@ -199,10 +201,10 @@ async def test_a_chain_that_reads_one_output_after_the_other_goes_on_over_severa
         for i in range(8)
     )
     text = f"workflow_id: links\nnodes:\n{tasks}\n  join: {{handler: echo, next: c0}}\n{links}\n"
-    async with lab.running():
-        job = await lab.submit(text)
-        assert (await lab.ended(job))["status"] == "completed"
+    async with harness.running():
+        job = await harness.submit(text)
+        assert (await harness.ended(job))["status"] == "completed"
     taken = {
-        name: view.get("taken_branch") for name, view in (await lab.nodes(job)).items() if name[0] == "c"
+        name: view.get("taken_branch") for name, view in (await harness.nodes(job)).items() if name[0] == "c"
     }
     assert set(taken.values()) <= {"true", None}

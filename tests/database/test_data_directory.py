@@ -77,7 +77,7 @@ def test_an_instance_is_alive_while_its_directory_is_held(tmp_path: Path) -> Non
     assert {path.name for path in tmp_path.iterdir()} == {"lock", "instance.json"}
 
 
-def test_who_takes_a_directory_forgets_the_instance_that_was_killed_there(tmp_path: Path) -> None:
+def test_a_new_owner_of_a_directory_forgets_the_instance_that_was_killed_there(tmp_path: Path) -> None:
     """Else a client that comes while the next one starts would look where nobody is any more."""
     moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     write_instance(Instance(1, "host=/somewhere", "127.0.0.1", 8080, "0.1.0", moment, tmp_path))

@@ -7,9 +7,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from lab import Lab
 from psycopg import AsyncRawCursor
-from receivers import relay_settings
+from tests.support.harness import Harness
+from tests.support.webhook_receiver import relay_settings
 
 from cograil.definitions import read_workflow
 from cograil.delivery.outbox_fan_out import FanOutResult, fan_out
@@ -45,89 +45,91 @@ TALKED_TO = PLENTY._replace(limit=100, lanes=[UP], following=3)
 
 
 @pytest.fixture
-def lab_settings() -> Settings:
+def harness_settings() -> Settings:
     return relay_settings()
 
 
 @pytest.fixture(autouse=True)
-def callbacks_may_lead_here(lab: Lab) -> None:
-    lab.engine_context.outbound = lab.settings.outbound
+def callbacks_may_lead_here(harness: Harness) -> None:
+    harness.engine_context.outbound = harness.settings.outbound
 
 
-async def states(lab: Lab) -> list[tuple[Any, ...]]:
-    return await lab.rows("select state, tries, last_status from cograil.deliveries order by seq")
+async def states(harness: Harness) -> list[tuple[Any, ...]]:
+    return await harness.rows("select state, tries, last_status from cograil.deliveries order by seq")
 
 
-async def wait(lab: Lab, count: int, origin: str, tenant: str = "default", hours: float = 1.0) -> None:
-    """So many deliveries have been due for so long."""
-    await lab.rows(WAITING, origin=origin, count=count, tenant=tenant, hours=hours)
+async def wait(
+    harness: Harness, count: int, origin: str, tenant: str = "default", hours: float = 1.0
+) -> None:
+    """Insert this number of deliveries that have been due for this long."""
+    await harness.rows(WAITING, origin=origin, count=count, tenant=tenant, hours=hours)
 
 
-async def claim(lab: Lab, room: Room) -> list[store.Claimed]:
-    async with lab.db.single("test") as tx:
+async def claim(harness: Harness, room: Room) -> list[store.Claimed]:
+    async with harness.db.single("test") as tx:
         return await store.claim_deliveries(tx, room, 30.0)
 
 
-async def test_a_relay_that_lost_its_claim_records_in_vain(lab: Lab) -> None:
-    await lab.submit(HELLO, callback={"url": "http://127.0.0.1:9/", "events": ["job.created"]})
-    async with lab.db.transaction("test") as tx:
+async def test_a_relay_that_lost_its_claim_records_in_vain(harness: Harness) -> None:
+    await harness.submit(HELLO, callback={"url": "http://127.0.0.1:9/", "events": ["job.created"]})
+    async with harness.db.transaction("test") as tx:
         assert (await fan_out(tx, 1)).deliveries == 1
-    async with lab.db.single("test") as tx:
+    async with harness.db.single("test") as tx:
         (first,) = await store.claim_deliveries(tx, PLENTY, 0.0)
         (second,) = await store.claim_deliveries(tx, PLENTY, 60.0)
         assert (first.delivery_id, first.body) == (second.delivery_id, second.body)
         assert await store.claim_deliveries(tx, PLENTY, 60.0) == []
         late = store.Tried(first.delivery_id, first.fence, "delivered", status=200)
         assert await store.record_deliveries(tx, [late], 30.0) == 0
-        assert await states(lab) == [("pending", 2, None)]
+        assert await states(harness) == [("pending", 2, None)]
         assert await store.record_deliveries(tx, [late._replace(fence=second.fence)], 30.0) == 1
-    assert await states(lab) == [("delivered", 2, 200)]
+    assert await states(harness) == [("delivered", 2, 200)]
 
 
-async def test_one_at_a_time_spreads(lab: Lab) -> None:
+async def test_one_relay_at_a_time_spreads_the_outbox(harness: Harness) -> None:
     """Else a later event of a job could become a delivery before an earlier one."""
-    await lab.submit(HELLO, callback={"url": "http://127.0.0.1:9/"})
-    async with lab.db.transaction("test") as first:
+    await harness.submit(HELLO, callback={"url": "http://127.0.0.1:9/"})
+    async with harness.db.transaction("test") as first:
         assert (await fan_out(first, 1, limit=1)).deliveries == 1
-        async with lab.db.transaction("test") as second:
+        async with harness.db.transaction("test") as second:
             assert await fan_out(second, 1) == FanOutResult()
-    async with lab.db.transaction("test") as tx:
+    async with harness.db.transaction("test") as tx:
         assert (await fan_out(tx, 1)).deliveries == 1
-    await lab.rows("delete from cograil.deliveries")
+    await harness.rows("delete from cograil.deliveries")
 
 
-async def test_a_claim_reads_by_index_whatever_waits_elsewhere(lab: Lab) -> None:
-    await wait(lab, 20_000, "http://down:80")
-    await wait(lab, 20, "http://up:80")
+async def test_a_claim_reads_by_index_whatever_waits_elsewhere(harness: Harness) -> None:
+    await wait(harness, 20_000, "http://down:80")
+    await wait(harness, 20, "http://up:80")
     text, names = native(statement("claim_deliveries").text)
     room = PLENTY._replace(lanes=[LaneRoom("http://down:80", 0, False)])
     values = {"lease": 30.0} | room.params()
-    async with lab.db.transaction("test") as tx:
+    async with harness.db.transaction("test") as tx:
         cursor = AsyncRawCursor(tx.connection)
         explain = f"explain (analyze, format text, timing off) {text}"
         await cursor.execute(explain.encode(), [values[name] for name in names])
-        plan = "\n".join(row[0] for row in await cursor.fetchall())
+        plan = "\n".join(line for (line,) in await cursor.fetchall())
     assert "Seq Scan on deliveries" not in plan
-    removed = [int(found) for found in re.findall(r"Rows Removed by Filter: (\d+)", plan)]
+    removed = [int(number) for number in re.findall(r"Rows Removed by Filter: (\d+)", plan)]
     assert max(removed, default=0) < 100, plan
-    async with lab.db.single("test") as tx:
+    async with harness.db.single("test") as tx:
         claimed = await store.claim_deliveries(tx, room, 30.0)
-    assert [one.origin for one in claimed] == ["http://up:80"] * 8
-    await lab.rows("delete from cograil.deliveries")
+    assert [delivery.origin for delivery in claimed] == ["http://up:80"] * 8
+    await harness.rows("delete from cograil.deliveries")
 
 
 def bodies(claimed: list[store.Claimed]) -> list[int]:
-    return [int(one.body) for one in claimed]
+    return [int(delivery.body) for delivery in claimed]
 
 
-async def test_with_an_event_come_those_that_follow_it(lab: Lab) -> None:
+async def test_with_an_event_come_those_that_follow_it(harness: Harness) -> None:
     """In their order, and to nobody else; but only to who has shown that it takes them."""
-    await lab.rows(TALKING, jobs=1, events=6)
-    assert bodies(await claim(lab, TALKED_TO)) == [1, 2, 3, 4]
-    assert await claim(lab, TALKED_TO) == []
-    await lab.rows("delete from cograil.deliveries where seq <= 4")
-    assert bodies(await claim(lab, TALKED_TO._replace(lanes=[UP._replace(is_proven=False)]))) == [5]
-    await lab.rows("delete from cograil.deliveries")
+    await harness.rows(TALKING, jobs=1, events=6)
+    assert bodies(await claim(harness, TALKED_TO)) == [1, 2, 3, 4]
+    assert await claim(harness, TALKED_TO) == []
+    await harness.rows("delete from cograil.deliveries where seq <= 4")
+    assert bodies(await claim(harness, TALKED_TO._replace(lanes=[UP._replace(is_proven=False)]))) == [5]
+    await harness.rows("delete from cograil.deliveries")
 
 
 @pytest.mark.parametrize(
@@ -139,38 +141,38 @@ async def test_with_an_event_come_those_that_follow_it(lab: Lab) -> None:
         "origin = 'http://elsewhere:80'",
     ],
 )
-async def test_what_follows_ends_at_the_first_that_is_not_free(lab: Lab, change: str) -> None:
-    await lab.rows(TALKING, jobs=1, events=6)
-    await lab.rows(f"update cograil.deliveries set {change} where seq = 3")
-    claimed = await claim(lab, TALKED_TO)
-    assert bodies([one for one in claimed if one.origin == "http://up:80"]) == [1, 2]
-    await lab.rows("delete from cograil.deliveries")
+async def test_following_deliveries_end_at_the_first_that_is_not_free(harness: Harness, change: str) -> None:
+    await harness.rows(TALKING, jobs=1, events=6)
+    await harness.rows(f"update cograil.deliveries set {change} where seq = 3")
+    claimed = await claim(harness, TALKED_TO)
+    assert bodies([delivery for delivery in claimed if delivery.origin == "http://up:80"]) == [1, 2]
+    await harness.rows("delete from cograil.deliveries")
 
 
-async def test_nothing_follows_one_that_has_failed_before(lab: Lab) -> None:
+async def test_a_delivery_that_has_failed_before_has_no_followers(harness: Harness) -> None:
     """Another relay may have taken what follows: it did not have to wait any more."""
-    await lab.rows(TALKING, jobs=1, events=3)
-    await lab.rows("update cograil.deliveries set holds_until = now() + interval '1 s' where seq = 1")
-    assert bodies(await claim(lab, TALKED_TO)) == [1]
-    await lab.rows("delete from cograil.deliveries")
+    await harness.rows(TALKING, jobs=1, events=3)
+    await harness.rows("update cograil.deliveries set holds_until = now() + interval '1 s' where seq = 1")
+    assert bodies(await claim(harness, TALKED_TO)) == [1]
+    await harness.rows("delete from cograil.deliveries")
 
 
-async def test_a_plan_made_while_there_was_nothing_serves_when_there_is_much(lab: Lab) -> None:
+async def test_a_plan_made_while_there_was_nothing_serves_when_there_is_much(harness: Harness) -> None:
     """Claims of jobs that say much: joined, each waiting event was compared with all others, for seconds."""
     text, names = native(statement("claim_deliveries").text)
     values = {"lease": 30.0} | TALKED_TO.params()
-    given = [values[name] for name in names]
-    async with lab.db.transaction("test") as tx:
+    arguments = [values[name] for name in names]
+    async with harness.db.transaction("test") as tx:
         cursor = AsyncRawCursor(tx.connection)
         for _ in range(8):
-            await cursor.execute(text.encode(), given, prepare=True)
-        await lab.rows(TALKING, jobs=10, events=200)
+            await cursor.execute(text.encode(), arguments, prepare=True)
+        await harness.rows(TALKING, jobs=10, events=200)
         before = await pages_read(cursor)
-        await cursor.execute(text.encode(), given, prepare=True)
+        await cursor.execute(text.encode(), arguments, prepare=True)
         assert len(await cursor.fetchall()) == 40
         read = await pages_read(cursor) - before
     assert read < 60_000, f"{read} pages for 2,000 deliveries"
-    await lab.rows("delete from cograil.deliveries")
+    await harness.rows("delete from cograil.deliveries")
 
 
 async def pages_read(cursor: AsyncRawCursor[Any]) -> int:
@@ -185,49 +187,49 @@ async def pages_read(cursor: AsyncRawCursor[Any]) -> int:
     return int(row[0])
 
 
-async def test_tenants_take_turns_however_long_the_others_have_waited(lab: Lab) -> None:
+async def test_tenants_take_turns_however_long_the_others_have_waited(harness: Harness) -> None:
     """At the same receiver, and at receivers of their own."""
-    await wait(lab, 100, "http://shared:80", "greedy", hours=5)
-    await wait(lab, 100, "http://greedy:80", "greedy", hours=5)
-    await wait(lab, 3, "http://shared:80", "small")
-    await wait(lab, 3, "http://small:80", "late", hours=0.1)
+    await wait(harness, 100, "http://shared:80", "greedy", hours=5)
+    await wait(harness, 100, "http://greedy:80", "greedy", hours=5)
+    await wait(harness, 3, "http://shared:80", "small")
+    await wait(harness, 3, "http://small:80", "late", hours=0.1)
     lanes = [LaneRoom(f"http://{name}:80", 8, True) for name in ("shared", "greedy", "small")]
-    claimed = await claim(lab, PLENTY._replace(limit=9, lanes=lanes))
-    assert Counter(one.tenant_id for one in claimed) == {"greedy": 3, "small": 3, "late": 3}
-    await lab.rows("delete from cograil.deliveries")
+    claimed = await claim(harness, PLENTY._replace(limit=9, lanes=lanes))
+    assert Counter(delivery.tenant_id for delivery in claimed) == {"greedy": 3, "small": 3, "late": 3}
+    await harness.rows("delete from cograil.deliveries")
 
 
-async def test_who_has_much_in_hand_waits_for_the_others_and_leaves_them_room(lab: Lab) -> None:
+async def test_a_tenant_with_many_claims_waits_for_the_others_and_leaves_them_room(harness: Harness) -> None:
     for number in range(20):
-        await wait(lab, 5, f"http://silent{number}:80", "greedy", hours=5)
-    await wait(lab, 5, "http://fresh:80", "small")
+        await wait(harness, 5, f"http://silent{number}:80", "greedy", hours=5)
+    await wait(harness, 5, "http://fresh:80", "small")
     room = Room(limit=20, usual=1, most_fresh=6, room=20, fresh=3)
-    claimed = await claim(lab, room._replace(tenants=[TenantRoom("greedy", 10, 20, 4)]))
-    assert Counter(one.tenant_id for one in claimed) == {"greedy": 4, "small": 1}
-    assert len({one.origin for one in claimed}) == 5, "one of each that has not taken anything yet"
-    assert len(await claim(lab, room._replace(fresh=100))) == 6, "and so many in all"
-    assert await claim(lab, room._replace(most_fresh=0)) == []
-    await lab.rows("delete from cograil.deliveries")
+    claimed = await claim(harness, room._replace(tenants=[TenantRoom("greedy", 10, 20, 4)]))
+    assert Counter(delivery.tenant_id for delivery in claimed) == {"greedy": 4, "small": 1}
+    assert len({delivery.origin for delivery in claimed}) == 5, "one of each that has not taken anything yet"
+    assert len(await claim(harness, room._replace(fresh=100))) == 6, "the sum of the shares"
+    assert await claim(harness, room._replace(most_fresh=0)) == []
+    await harness.rows("delete from cograil.deliveries")
 
 
-async def test_a_door_submits_and_subscribes_in_its_role_and_sees_its_own_only(lab: Lab) -> None:
+async def test_a_door_submits_and_subscribes_in_its_role_and_sees_its_own_only(harness: Harness) -> None:
     """As the API does: in a role that owns nothing, bound to one tenant."""
-    await lab.submit(HELLO, callback={"url": "http://127.0.0.1:9/"})
-    policy = lab.settings.outbound
-    async with lab.db.transaction("test") as tx:
+    await harness.submit(HELLO, callback={"url": "http://127.0.0.1:9/"})
+    policy = harness.settings.outbound
+    async with harness.db.transaction("test") as tx:
         draft = await keep_draft(tx, read_workflow(HELLO), HELLO, "other")
         await tx.connection.execute(b"set local role cograil_server")
         await tx.connection.execute(b"select set_config('cograil.tenant', 'other', true)")
-        said = Submission(
+        submission = Submission(
             "hello", {}, definition_id=draft.definition_id, callback={"url": "http://127.0.0.1:9/"}
         )
-        await submit(tx, lab.engine_context, [said], "other")
+        await submit(tx, harness.engine_context, [submission], "other")
         made = await outbox.subscribe(tx, "other", Receiver("http://127.0.0.1:9/"), policy)
         assert await outbox.tell(tx, "other", "a.b", "x", {})
         rows = await (await tx.connection.execute(b"select tenant_id from cograil.outbox")).fetchall()
         assert set(rows) == {("other",)}
-        assert [one["subscription_id"] for one in await outbox.list_subscriptions(tx, "other")] == [
-            made["subscription_id"]
-        ]
+        assert [
+            subscription["subscription_id"] for subscription in await outbox.list_subscriptions(tx, "other")
+        ] == [made["subscription_id"]]
         assert await outbox.list_subscriptions(tx, "default") == []
         assert await outbox.list_deliveries(tx, "other") == []

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 import pytest_asyncio
-from lab import Lab, open_lab
 from psycopg import AsyncConnection
+from tests.support.harness import Harness, open_harness
 
 from cograil.store.doctor import INVARIANTS, LIVENESS, check_invariants, check_liveness, examine
 from cograil.verbs.cancel import cancel
@@ -83,9 +83,9 @@ nodes:
 
 
 @pytest_asyncio.fixture
-async def lab(dsn: str) -> AsyncIterator[Lab]:
-    async with open_lab(dsn) as lab:
-        yield lab
+async def harness(dsn: str) -> AsyncIterator[Harness]:
+    async with open_harness(dsn) as harness:
+        yield harness
 
 
 @pytest_asyncio.fixture
@@ -95,18 +95,18 @@ async def conn(dsn: str) -> AsyncIterator[AsyncConnection[Any]]:
 
 
 @pytest_asyncio.fixture
-async def done(lab: Lab) -> str:
+async def done(harness: Harness) -> str:
     """A job that went through a condition, a fan-out, a wait and an any_of, and completed."""
-    async with lab.running():
-        job_id = await lab.submit(WIDE, {"parts": ["a", "b", "c"]})
-        assert (await lab.ended(job_id))["status"] == "completed"
+    async with harness.running():
+        job_id = await harness.submit(WIDE, {"parts": ["a", "b", "c"]})
+        assert (await harness.ended(job_id))["status"] == "completed"
     return job_id
 
 
 @pytest_asyncio.fixture
-async def dispatched(lab: Lab) -> str:
+async def dispatched(harness: Harness) -> str:
     """A job whose first node waits for a worker."""
-    return await lab.submit(SLOW)
+    return await harness.submit(SLOW)
 
 
 async def codes(conn: AsyncConnection[Any]) -> set[str]:
@@ -114,31 +114,31 @@ async def codes(conn: AsyncConnection[Any]) -> set[str]:
 
 
 async def test_jobs_of_every_fate_keep_every_invariant(
-    lab: Lab, conn: AsyncConnection[Any], done: str
+    harness: Harness, conn: AsyncConnection[Any], done: str
 ) -> None:
-    waiting = await lab.submit(SLOW)
+    waiting = await harness.submit(SLOW)
     assert await check_invariants(conn) == []
-    async with lab.running():
-        failed = await lab.submit(FAILING)
-        assert (await lab.ended(failed))["status"] == "failed"
-        async with lab.db.transaction("test") as tx:
-            again = await retry(tx, lab.engine_context, failed)
-        assert (await lab.ended(again))["status"] == "failed"
-        async with lab.db.transaction("test") as tx:
-            twice = await retry(tx, lab.engine_context, done, "split__1")
-        assert (await lab.ended(twice))["status"] == "completed"
-        async with lab.db.transaction("test") as tx:
-            assert await cancel(tx, lab.engine_context, waiting, reason="enough") == "cancelled"
+    async with harness.running():
+        failed = await harness.submit(FAILING)
+        assert (await harness.ended(failed))["status"] == "failed"
+        async with harness.db.transaction("test") as tx:
+            again = await retry(tx, harness.engine_context, failed)
+        assert (await harness.ended(again))["status"] == "failed"
+        async with harness.db.transaction("test") as tx:
+            twice = await retry(tx, harness.engine_context, done, "split__1")
+        assert (await harness.ended(twice))["status"] == "completed"
+        async with harness.db.transaction("test") as tx:
+            assert await cancel(tx, harness.engine_context, waiting, reason="enough") == "cancelled"
     assert await check_invariants(conn) == []
 
 
 async def test_the_invariants_hold_at_every_moment_of_a_running_system(
-    lab: Lab, conn: AsyncConnection[Any]
+    harness: Harness, conn: AsyncConnection[Any]
 ) -> None:
-    async with lab.running():
-        jobs = [await lab.submit(WIDE, {"parts": list(range(40))}) for _ in range(5)]
-        jobs += [await lab.submit(FAILING) for _ in range(5)]
-        ends = asyncio.gather(*(lab.ended(job) for job in jobs))
+    async with harness.running():
+        jobs = [await harness.submit(WIDE, {"parts": list(range(40))}) for _ in range(5)]
+        jobs += [await harness.submit(FAILING) for _ in range(5)]
+        ends = asyncio.gather(*(harness.ended(job) for job in jobs))
         while not ends.done():
             assert await check_invariants(conn) == []
         await ends
@@ -146,25 +146,25 @@ async def test_the_invariants_hold_at_every_moment_of_a_running_system(
 
 @pytest.mark.parametrize("node", ["wrong", "split__1"])
 async def test_a_node_that_is_retried_by_hand_keeps_every_invariant(
-    lab: Lab, conn: AsyncConnection[Any], eventually: Any, node: str
+    harness: Harness, conn: AsyncConnection[Any], eventually: Any, node: str
 ) -> None:
     async def attempts() -> int:
-        nodes = await lab.nodes(job_id)
+        nodes = await harness.nodes(job_id)
         is_settled = nodes.keys() >= {"split__1", "beyond"} and all(
             nodes[name]["status"] in ("failed", "skipped") for name in ("wrong", "after", "gather", "beyond")
         )
         return int(nodes[node]["attempt"]) if is_settled else 0
 
-    async with lab.running():
-        job_id = await lab.submit(HELD_OPEN)
+    async with harness.running():
+        job_id = await harness.submit(HELD_OPEN)
         for attempt in (1, 2, 3):
             await eventually(lambda wanted=attempt: _is(attempts(), wanted))
             assert await check_invariants(conn) == []
-            async with lab.db.transaction("test") as tx:
-                assert await retry(tx, lab.engine_context, job_id, node) == job_id
+            async with harness.db.transaction("test") as tx:
+                assert await retry(tx, harness.engine_context, job_id, node) == job_id
             assert await check_invariants(conn) == []
-        async with lab.db.transaction("test") as tx:
-            await cancel(tx, lab.engine_context, job_id)
+        async with harness.db.transaction("test") as tx:
+            await cancel(tx, harness.engine_context, job_id)
         assert await check_invariants(conn) == []
 
 
@@ -172,8 +172,8 @@ async def _is(value: Awaitable[int], wanted: int) -> bool:
     return await value == wanted
 
 
-async def test_a_view_of_a_transaction_is_used_when_one_is_given(lab: Lab, done: str) -> None:
-    async with lab.db.transaction("test") as tx:
+async def test_a_view_of_a_transaction_is_used_when_one_is_given(harness: Harness, done: str) -> None:
+    async with harness.db.transaction("test") as tx:
         assert await check_invariants(tx) == []
         await tx.connection.execute("update cograil.jobs set seq = seq + 1")
         assert {finding.code for finding in await check_invariants(tx)} == {"I08"}

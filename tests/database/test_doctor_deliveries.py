@@ -55,7 +55,7 @@ async def conn(dsn: str) -> AsyncIterator[AsyncConnection[Any]]:
 
 
 @pytest.mark.parametrize(("code", "change"), STALLS.values(), ids=STALLS)
-async def test_what_is_not_told_is_a_warning(conn: AsyncConnection[Any], code: str, change: str) -> None:
+async def test_doctor_warns_of_undelivered_events(conn: AsyncConnection[Any], code: str, change: str) -> None:
     assert await check_liveness(conn) == []
     await conn.execute(change.encode())
     (finding,) = await check_liveness(conn)
@@ -63,12 +63,14 @@ async def test_what_is_not_told_is_a_warning(conn: AsyncConnection[Any], code: s
 
 
 @pytest.mark.parametrize("change", USUAL.values(), ids=USUAL)
-async def test_what_is_usual_is_none(conn: AsyncConnection[Any], change: str) -> None:
+async def test_doctor_has_no_finding_for_usual_deliveries(conn: AsyncConnection[Any], change: str) -> None:
     await conn.execute(change.encode())
     assert await check_liveness(conn) == []
 
 
-async def test_what_waits_is_told_by_receiver_with_the_oldest(conn: AsyncConnection[Any]) -> None:
+async def test_doctor_reports_waiting_deliveries_by_receiver_with_the_oldest(
+    conn: AsyncConnection[Any],
+) -> None:
     for minutes in (2, 60, 30):
         await conn.execute(delivery(0, f"- interval '{minutes} minutes'").encode())
     (finding,) = await check_liveness(conn)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Browser, token_of
-from doors import Api
-from lab import Lab
+from tests.support.api_client import ApiClient
+from tests.support.harness import Harness
+from tests.support.page_client import PageClient, form_token
 
 from cograil.definitions import read_workflow
 from cograil.errors import Conflict
@@ -32,81 +32,81 @@ def text(schedules: str = NIGHTLY, version: int = 1) -> str:
     return FILE.format(version=version) + schedules
 
 
-async def publish_file(lab: Lab, source: str) -> list[tuple[str, str]]:
+async def publish_file(harness: Harness, source: str) -> list[tuple[str, str]]:
     """Publish as commands do; what changed."""
     workflow = read_workflow(source)
-    async with lab.db.transaction("publish") as tx:
+    async with harness.db.transaction("publish") as tx:
         await publish(tx, workflow, source)
-        return [tuple(one) for one in await sync_schedules(tx, lab.engine_context, workflow)]
+        return [tuple(change) for change in await sync_schedules(tx, harness.engine_context, workflow)]
 
 
-async def test_the_schedules_are_what_the_file_says(lab: Lab) -> None:
-    assert await publish_file(lab, text()) == [("nightly", "created")]
-    ((*_, next_at),) = await lab.rows(STATE)
-    await lab.rows("update cograil.schedules set next_at = next_at - interval '1 day'")
-    assert await publish_file(lab, text()) == []
-    ((*_, due_at),) = await lab.rows(STATE)
+async def test_the_schedules_are_what_the_file_says(harness: Harness) -> None:
+    assert await publish_file(harness, text()) == [("nightly", "created")]
+    ((*_, next_at),) = await harness.rows(STATE)
+    await harness.rows("update cograil.schedules set next_at = next_at - interval '1 day'")
+    assert await publish_file(harness, text()) == []
+    ((*_, due_at),) = await harness.rows(STATE)
     assert due_at < next_at, "a moment that is due was lost by publishing the same again"
-    assert await publish_file(lab, text(NIGHTLY.replace("30 2", "0 3"))) == [("nightly", "changed")]
-    assert await publish_file(lab, text("")) == [("nightly", "paused")]
-    assert await publish_file(lab, text("")) == []
-    ((name, cron, origin, paused_by, _),) = await lab.rows(STATE)
+    assert await publish_file(harness, text(NIGHTLY.replace("30 2", "0 3"))) == [("nightly", "changed")]
+    assert await publish_file(harness, text("")) == [("nightly", "paused")]
+    assert await publish_file(harness, text("")) == []
+    ((name, cron, origin, paused_by, _),) = await harness.rows(STATE)
     assert (name, cron, origin, paused_by) == ("nightly", "0 3 * * *", "file", "workflow file")
-    assert await publish_file(lab, text()) == [("nightly", "resumed")]
-    ((_, cron, _, paused_by, _),) = await lab.rows(STATE)
+    assert await publish_file(harness, text()) == [("nightly", "resumed")]
+    ((_, cron, _, paused_by, _),) = await harness.rows(STATE)
     assert (cron, paused_by) == ("30 2 * * *", None)
 
 
-async def test_a_pause_of_people_stays_whatever_is_published(lab: Lab) -> None:
-    await publish_file(lab, text())
-    async with lab.db.transaction("schedule") as tx:
+async def test_a_pause_of_people_stays_whatever_is_published(harness: Harness) -> None:
+    await publish_file(harness, text())
+    async with harness.db.transaction("schedule") as tx:
         await verbs.pause_schedule(tx, "default", "nightly", by="ada")
     for source in (text(NIGHTLY.replace("30 2", "0 3")), text(""), text()):
-        await publish_file(lab, source)
-        ((*_, paused_by, _),) = await lab.rows(STATE)
+        await publish_file(harness, source)
+        ((*_, paused_by, _),) = await harness.rows(STATE)
         assert paused_by == "ada"
 
 
-async def test_a_schedule_that_left_its_file_is_resumed_only_when_it_is_detached(lab: Lab) -> None:
-    await publish_file(lab, text())
+async def test_a_schedule_that_left_its_file_is_resumed_only_when_it_is_detached(harness: Harness) -> None:
+    await publish_file(harness, text())
     with pytest.raises(Conflict, match="was not removed from a workflow file"):
-        await resume(lab, detach=True)
-    await publish_file(lab, text(""))
+        await resume(harness, detach=True)
+    await publish_file(harness, text(""))
     with pytest.raises(
         Conflict, match=r"removed from the file of workflow 'report': .* resume nightly --detach"
     ):
-        await resume(lab)
-    assert (await resume(lab, detach=True))["origin"] == "user"
-    assert await publish_file(lab, text("")) == []
-    ((*_, paused_by, _),) = await lab.rows(STATE)
+        await resume(harness)
+    assert (await resume(harness, detach=True))["origin"] == "user"
+    assert await publish_file(harness, text("")) == []
+    ((*_, paused_by, _),) = await harness.rows(STATE)
     assert paused_by is None, "publishing the file paused a schedule that is not the file's any more"
     with pytest.raises(Conflict, match="exists already"):
-        await publish_file(lab, text())
+        await publish_file(harness, text())
 
 
-async def test_a_schedule_that_people_paused_leaves_its_file_too(lab: Lab) -> None:
-    await publish_file(lab, text())
-    async with lab.db.transaction("schedule") as tx:
+async def test_a_schedule_that_people_paused_leaves_its_file_too(harness: Harness) -> None:
+    await publish_file(harness, text())
+    async with harness.db.transaction("schedule") as tx:
         await verbs.pause_schedule(tx, "default", "nightly", by="ada", reason="moving")
-    assert await publish_file(lab, text("")) == []
-    async with lab.db.transaction("schedule") as tx:
+    assert await publish_file(harness, text("")) == []
+    async with harness.db.transaction("schedule") as tx:
         shown = await verbs.show_schedule(tx, "default", "nightly")
     assert shown["left_file_at"] is not None
     assert (shown["paused_by"], shown["paused_for"]) == ("ada", "moving")
     with pytest.raises(Conflict, match="--detach"):
-        await resume(lab)
-    await publish_file(lab, text())
-    assert (await resume(lab))["left_file_at"] is None
+        await resume(harness)
+    await publish_file(harness, text())
+    assert (await resume(harness))["left_file_at"] is None
 
 
-async def resume(lab: Lab, *, detach: bool = False) -> dict[str, Any]:
-    async with lab.db.transaction("schedule") as tx:
+async def resume(harness: Harness, *, detach: bool = False) -> dict[str, Any]:
+    async with harness.db.transaction("schedule") as tx:
         return await verbs.resume_schedule(tx, "default", "nightly", detach=detach)
 
 
-async def test_commands_say_that_a_schedule_left_its_file(lab: Lab, dsn: str) -> None:
-    await publish_file(lab, text())
-    await publish_file(lab, text(""))
+async def test_commands_say_that_a_schedule_left_its_file(harness: Harness, dsn: str) -> None:
+    await publish_file(harness, text())
+    await publish_file(harness, text(""))
     _, output = await cograil(dsn, "schedules", "list")
     assert "removed from" in output
     _, output = await cograil(dsn, "schedules", "show", "nightly")
@@ -119,24 +119,24 @@ async def test_commands_say_that_a_schedule_left_its_file(lab: Lab, dsn: str) ->
     assert (code, "schedule nightly resumed; next run " in output) == (0, True), output
 
 
-async def test_the_page_says_that_a_schedule_left_its_file(lab: Lab, api: Api) -> None:
-    browser = Browser(api)
-    await publish_file(lab, text())
-    await publish_file(lab, text(""))
+async def test_the_page_says_that_a_schedule_left_its_file(harness: Harness, api: ApiClient) -> None:
+    browser = PageClient(api)
+    await publish_file(harness, text())
+    await publish_file(harness, text(""))
     assert b"removed from file" in (await browser.get("/ui/schedules")).raw
     page = await browser.get("/ui/schedules/nightly")
     assert b"no longer in the file of workflow report" in page.raw
     assert b"Resume without file" in page.raw
-    sent = {"token": token_of(page), "back": "/ui/schedules/nightly", "confirmed": "yes"}
+    sent = {"token": form_token(page), "back": "/ui/schedules/nightly", "confirmed": "yes"}
     assert b"--detach" in (await browser.post("/ui/schedules/nightly/resume", sent)).raw
     await browser.post("/ui/schedules/nightly/resume", sent | {"detach": "yes"})
-    ((_, _, origin, paused_by, _),) = await lab.rows(STATE)
+    ((_, _, origin, paused_by, _),) = await harness.rows(STATE)
     assert (origin, paused_by) == ("user", None)
 
 
-async def test_the_api_says_that_a_schedule_left_its_file(lab: Lab, api: Api) -> None:
-    await publish_file(lab, text())
-    await publish_file(lab, text(""))
+async def test_the_api_says_that_a_schedule_left_its_file(harness: Harness, api: ApiClient) -> None:
+    await publish_file(harness, text())
+    await publish_file(harness, text(""))
     place = "/api/v1/schedules/nightly"
     assert (await api.call("GET", place)).body["left_file_at"] is not None
     assert (await api.call("POST", f"{place}/resume")).status == 409
@@ -144,27 +144,27 @@ async def test_the_api_says_that_a_schedule_left_its_file(lab: Lab, api: Api) ->
     assert (resumed.status, resumed.body["origin"], resumed.body["left_file_at"]) == (200, "user", None)
 
 
-async def test_the_file_of_the_newest_version_counts(lab: Lab) -> None:
-    await publish_file(lab, text())
-    assert await publish_file(lab, text(NIGHTLY.replace("30 2", "0 3"), 2)) == [("nightly", "changed")]
-    assert await publish_file(lab, text()) == []
+async def test_the_file_of_the_newest_version_counts(harness: Harness) -> None:
+    await publish_file(harness, text())
+    assert await publish_file(harness, text(NIGHTLY.replace("30 2", "0 3"), 2)) == [("nightly", "changed")]
+    assert await publish_file(harness, text()) == []
 
 
-async def test_names_and_changes_of_others_are_refused(lab: Lab) -> None:
-    await publish_file(lab, text("", 1))
+async def test_names_and_changes_of_others_are_refused(harness: Harness) -> None:
+    await publish_file(harness, text("", 1))
     plan = SchedulePlan("report", "@daily")
-    async with lab.db.transaction("schedule") as tx:
-        await verbs.create_schedule(tx, lab.engine_context, "default", "mine", plan)
+    async with harness.db.transaction("schedule") as tx:
+        await verbs.create_schedule(tx, harness.engine_context, "default", "mine", plan)
     with pytest.raises(Conflict, match="schedules remove mine"):
-        await publish_file(lab, text(NIGHTLY.replace("nightly", "mine")))
-    await publish_file(lab, text())
+        await publish_file(harness, text(NIGHTLY.replace("nightly", "mine")))
+    await publish_file(harness, text())
     with pytest.raises(Conflict, match="in the file of workflow 'report'"):
-        await publish_file(lab, text().replace("report", "other"))
+        await publish_file(harness, text().replace("report", "other"))
     with pytest.raises(Conflict, match="change it there"):
-        async with lab.db.transaction("schedule") as tx:
-            await verbs.change_schedule(tx, lab.engine_context, "default", "nightly", plan)
-    assert await publish_file(lab, text("")) == [("nightly", "paused")]  # and `mine` goes on
-    assert [(row[0], row[3]) for row in await lab.rows(STATE)] == [
+        async with harness.db.transaction("schedule") as tx:
+            await verbs.change_schedule(tx, harness.engine_context, "default", "nightly", plan)
+    assert await publish_file(harness, text("")) == [("nightly", "paused")]  # and `mine` goes on
+    assert [(row[0], row[3]) for row in await harness.rows(STATE)] == [
         ("mine", None),
         ("nightly", "workflow file"),
     ]
@@ -183,24 +183,26 @@ async def cograil(dsn: str, *words: str) -> tuple[int, str]:
     return process.returncode, " ".join(out.decode().split())
 
 
-async def test_publish_and_show_say_where_a_schedule_comes_from(lab: Lab, dsn: str, tmp_path: Path) -> None:
+async def test_publish_and_show_say_where_a_schedule_comes_from(
+    harness: Harness, dsn: str, tmp_path: Path
+) -> None:
     file = tmp_path / "report.yaml"
     file.write_text(text())
-    code, said = await cograil(dsn, "publish", str(file))
-    assert (code, "report version 1 published schedule nightly created" in said) == (0, True), said
+    code, output = await cograil(dsn, "publish", str(file))
+    assert (code, "report version 1 published schedule nightly created" in output) == (0, True), output
     file.write_text(text(NIGHTLY.replace("30 2", "0 3")))
-    code, said = await cograil(dsn, "publish", str(file), "--json")
-    assert (code, json.loads(said)["workflows"][0]["schedules"]) == (
+    code, output = await cograil(dsn, "publish", str(file), "--json")
+    assert (code, json.loads(output)["workflows"][0]["schedules"]) == (
         0,
         [{"name": "nightly", "change": "changed"}],
     )
-    code, said = await cograil(dsn, "schedules", "show", "nightly")
-    assert (code, "the file of workflow report" in said) == (0, True), said
-    actions = await lab.rows("select action from cograil.audit_log order by id")
+    code, output = await cograil(dsn, "schedules", "show", "nightly")
+    assert (code, "the file of workflow report" in output) == (0, True), output
+    actions = await harness.rows("select action from cograil.audit_log order by id")
     assert actions == [("publish",), ("create schedule",), ("change schedule",)]
 
 
-async def test_the_api_publishes_them_and_changes_only_what_is_named(api: Api) -> None:
+async def test_the_api_publishes_them_and_changes_only_what_is_named(api: ApiClient) -> None:
     async def ask(method: str, path: str, body: Any = None) -> Any:
         return await api.call(method, f"/api/v1{path}", body)
 

@@ -1,4 +1,4 @@
-"""Limits: never more than allowed at a time or in a span of time, whoever dies; and `explain` says so."""
+"""Limits: never more than allowed at a time or in a span of time, also when processes die; and `explain` says so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from lab import Lab, admit_now
+from tests.support.harness import Harness, admit_now
 
 from cograil.model.outcome import Failed
 from cograil.store.locked_jobs import lock_jobs
@@ -67,208 +67,208 @@ class Crowd:
         return {"who": key}
 
 
-def crowd(lab: Lab) -> Crowd:
-    one = Crowd()
-    lab.registry.register(one.busy, "busy")
-    return one
+def crowd(harness: Harness) -> Crowd:
+    counter = Crowd()
+    harness.registry.register(counter.busy, "busy")
+    return counter
 
 
-async def let_go(lab: Lab) -> Admission:
-    async with lab.db.transaction("admit") as tx:
+async def let_go(harness: Harness) -> Admission:
+    async with harness.db.transaction("admit") as tx:
         return await admit_now(tx)
 
 
-async def states(lab: Lab) -> Counter[str]:
+async def states(harness: Harness) -> Counter[str]:
     return Counter(
         {
             state: count
-            for state, count in await lab.rows("select state, count(*) from cograil.tasks group by 1")
+            for state, count in await harness.rows("select state, count(*) from cograil.tasks group by 1")
         }
     )
 
 
-async def test_no_more_than_allowed_run_at_once_for_each_key(lab: Lab) -> None:
-    seen = crowd(lab)
-    async with lab.running():
-        jobs = await lab.submit_many(LIMITED, [{"who": who} for who in "ab" * 10])
-        assert {(await lab.ended(job))["status"] for job in jobs} == {"completed"}
+async def test_no_more_than_allowed_run_at_once_for_each_key(harness: Harness) -> None:
+    seen = crowd(harness)
+    async with harness.running():
+        jobs = await harness.submit_many(LIMITED, [{"who": who} for who in "ab" * 10])
+        assert {(await harness.ended(job))["status"] for job in jobs} == {"completed"}
     assert (seen.most["a"], seen.most["b"], seen.runs) == (2, 2, 20)
-    assert await lab.findings() == []
+    assert await harness.findings() == []
 
 
-async def test_children_of_a_fan_out_share_its_limit(lab: Lab) -> None:
-    seen = crowd(lab)
-    async with lab.running():
-        job = await lab.ended(await lab.submit(FAN, {"items": list(range(20))}))
+async def test_children_of_a_fan_out_share_its_limit(harness: Harness) -> None:
+    seen = crowd(harness)
+    async with harness.running():
+        job = await harness.ended(await harness.submit(FAN, {"items": list(range(20))}))
     assert (job["status"], seen.most["all"], seen.runs) == ("completed", 3, 20)
 
 
-async def test_a_place_is_free_when_its_task_is_gone_whatever_took_it(lab: Lab) -> None:
-    jobs = await lab.submit_many(LIMITED, [{"who": "a"}] * 6)
-    await let_go(lab)
-    assert await states(lab) == {"ready": 2, "held": 4}
-    assert (await let_go(lab)).admitted == 0
-    first, second = await lab.hand("first"), await lab.hand("second")
+async def test_a_place_is_free_when_its_task_is_gone_whatever_took_it(harness: Harness) -> None:
+    jobs = await harness.submit_many(LIMITED, [{"who": "a"}] * 6)
+    await let_go(harness)
+    assert await states(harness) == {"ready": 2, "held": 4}
+    assert (await let_go(harness)).admitted == 0
+    first, second = await harness.manual_worker("first"), await harness.manual_worker("second")
     (item,) = await first.claim(1)
     await second.claim(1)
-    await lab.bury(first)
-    await lab.advance()
-    assert (await let_go(lab)).admitted == 1, "the dead worker's place"
-    await lab.cancel(jobs[1] if item.job_id == jobs[0] else jobs[0])
-    assert (await let_go(lab)).admitted == 1, "the cancelled job's place"
-    active = await states(lab)
+    await harness.expire_worker(first)
+    await harness.advance()
+    assert (await let_go(harness)).admitted == 1, "the dead worker's place"
+    await harness.cancel(jobs[1] if item.job_id == jobs[0] else jobs[0])
+    assert (await let_go(harness)).admitted == 1, "the cancelled job's place"
+    active = await states(harness)
     assert active["ready"] + active["running"] == 2
 
 
-async def test_two_who_let_go_at_once_do_not_let_go_twice(lab: Lab) -> None:
-    await lab.submit_many(LIMITED, [{"who": "a"}] * 10)
-    await asyncio.gather(*(let_go(lab) for _ in range(5)))
-    assert await states(lab) == {"ready": 2, "held": 8}
+async def test_two_who_let_go_at_once_do_not_let_go_twice(harness: Harness) -> None:
+    await harness.submit_many(LIMITED, [{"who": "a"}] * 10)
+    await asyncio.gather(*(let_go(harness) for _ in range(5)))
+    assert await states(harness) == {"ready": 2, "held": 8}
 
 
-async def test_a_retry_passes_the_same_admission(lab: Lab) -> None:
-    await lab.submit_many(LIMITED, [{"who": "a"}] * 3)
-    await let_go(lab)
-    hand = await lab.hand()
-    items = await hand.claim(2)
-    await hand.report(items[0], Failed("oops", "oops"))
-    await lab.advance()
-    await lab.rows(
+async def test_a_retry_passes_the_same_admission(harness: Harness) -> None:
+    await harness.submit_many(LIMITED, [{"who": "a"}] * 3)
+    await let_go(harness)
+    worker = await harness.manual_worker()
+    items = await worker.claim(2)
+    await worker.report(items[0], Failed("oops", "oops"))
+    await harness.advance()
+    await harness.rows(
         "update cograil.nodes set not_before = now() - interval '1 s' where not_before is not null"
     )
-    await lab.rows("update cograil.jobs set wake_at = now() - interval '1 s' where wake_at is not null")
-    await lab.advance()
-    assert await states(lab) == {"running": 1, "held": 2}
-    assert (await let_go(lab)).admitted == 1
+    await harness.rows("update cograil.jobs set wake_at = now() - interval '1 s' where wake_at is not null")
+    await harness.advance()
+    assert await states(harness) == {"running": 1, "held": 2}
+    assert (await let_go(harness)).admitted == 1
 
 
-async def test_a_retry_as_a_new_job_waits_for_the_limit_of_its_workflow(lab: Lab) -> None:
-    crowd(lab)
-    jobs = await lab.submit_many(JOBS, [{"who": "a"}] * 3)
-    await let_go(lab)
-    await lab.advance()
-    hand = await lab.hand()
-    (item, _) = await hand.claim(2)
-    await hand.report(item, Failed("oops", "oops", retryable=False))
-    await lab.advance()
-    assert (await let_go(lab)).admitted == 1, "the third"
-    again = await lab.retry(item.job_id)
-    assert (await let_go(lab)).admitted == 0, "two of them run"
-    await lab.advance()
-    assert (await lab.statuses(again)).get("a", "pending") == "pending"
-    assert "limit" in {blocker.kind for blocker in (await lab.explain(again)).blockers}
-    await lab.cancel(next(job for job in jobs if job != item.job_id))
-    assert (await let_go(lab)).admitted == 1
-    await lab.advance()
-    assert (await lab.statuses(again))["a"] == "dispatched"
+async def test_a_retry_as_a_new_job_waits_for_the_limit_of_its_workflow(harness: Harness) -> None:
+    crowd(harness)
+    jobs = await harness.submit_many(JOBS, [{"who": "a"}] * 3)
+    await let_go(harness)
+    await harness.advance()
+    worker = await harness.manual_worker()
+    (item, _) = await worker.claim(2)
+    await worker.report(item, Failed("oops", "oops", retryable=False))
+    await harness.advance()
+    assert (await let_go(harness)).admitted == 1, "the third"
+    again = await harness.retry(item.job_id)
+    assert (await let_go(harness)).admitted == 0, "two of them run"
+    await harness.advance()
+    assert (await harness.statuses(again)).get("a", "pending") == "pending"
+    assert "limit" in {blocker.kind for blocker in (await harness.explain(again)).blockers}
+    await harness.cancel(next(job for job in jobs if job != item.job_id))
+    assert (await let_go(harness)).admitted == 1
+    await harness.advance()
+    assert (await harness.statuses(again))["a"] == "dispatched"
 
 
-async def test_a_rate_lets_go_so_many_and_says_when_the_next(lab: Lab) -> None:
-    await lab.submit_many(RATED, [{}] * 5)
-    admission = await let_go(lab)
+async def test_a_rate_lets_go_so_many_and_says_when_the_next(harness: Harness) -> None:
+    await harness.submit_many(RATED, [{}] * 5)
+    admission = await let_go(harness)
     assert admission.admitted == 3
     assert admission.wait_seconds is not None
     assert 1100 < admission.wait_seconds <= 1200
-    await lab.rows("update cograil.buckets set refilled_at = refilled_at - interval '20 min'")
-    assert (await let_go(lab)).admitted == 1
+    await harness.rows("update cograil.buckets set refilled_at = refilled_at - interval '20 min'")
+    assert (await let_go(harness)).admitted == 1
 
 
-async def test_jobs_of_a_workflow_begin_no_faster_than_its_limit(lab: Lab) -> None:
-    seen = crowd(lab)
-    async with lab.running():
-        jobs = await lab.submit_many(JOBS, [{"who": who} for who in "ab" * 6])
-        assert {(await lab.ended(job))["status"] for job in jobs} == {"completed"}
+async def test_jobs_of_a_workflow_begin_no_faster_than_its_limit(harness: Harness) -> None:
+    seen = crowd(harness)
+    async with harness.running():
+        jobs = await harness.submit_many(JOBS, [{"who": who} for who in "ab" * 6])
+        assert {(await harness.ended(job))["status"] for job in jobs} == {"completed"}
     assert (seen.most["a"], seen.most["b"]) == (2, 2)
-    assert await lab.findings() == []
-    assert await lab.rows("select count(*) from cograil.admissions where admitted_at is null") == [(0,)]
+    assert await harness.findings() == []
+    assert await harness.rows("select count(*) from cograil.admissions where admitted_at is null") == [(0,)]
 
 
-async def test_a_job_that_is_held_can_be_cancelled_and_makes_room(lab: Lab) -> None:
-    crowd(lab)
-    jobs = await lab.submit_many(JOBS, [{"who": "a"}] * 4)
-    await let_go(lab)
-    await lab.advance()
-    assert sorted([(await lab.job(job))["status"] for job in jobs]) == [
+async def test_a_job_that_is_held_can_be_cancelled_and_makes_room(harness: Harness) -> None:
+    crowd(harness)
+    jobs = await harness.submit_many(JOBS, [{"who": "a"}] * 4)
+    await let_go(harness)
+    await harness.advance()
+    assert sorted([(await harness.job(job))["status"] for job in jobs]) == [
         "pending",
         "pending",
         "running",
         "running",
     ]
     for job in jobs[:3]:
-        await lab.cancel(job)
-    await let_go(lab)
-    await lab.advance()
-    assert (await lab.job(jobs[3]))["status"] == "running"
+        await harness.cancel(job)
+    await let_go(harness)
+    await harness.advance()
+    assert (await harness.job(jobs[3]))["status"] == "running"
 
 
-async def test_nobody_waits_for_a_job_that_somebody_is_writing(lab: Lab) -> None:
-    first, second = await lab.submit_many(JOBS, [{"who": "x"}] * 2)
-    async with lab.db.transaction("cancel") as writer:
+async def test_nobody_waits_for_a_job_that_somebody_is_writing(harness: Harness) -> None:
+    first, second = await harness.submit_many(JOBS, [{"who": "x"}] * 2)
+    async with harness.db.transaction("cancel") as writer:
         await lock_jobs(writer, [first])
-        async with lab.db.transaction("admit") as tx:
+        async with harness.db.transaction("admit") as tx:
             await tx.connection.execute("set local lock_timeout = '2s'")
             assert (await admit_now(tx)).admitted == 1
-        assert await lab.rows("select id::text from cograil.jobs where not is_held") == [(second,)]
-    async with lab.db.transaction("admit") as tx:
+        assert await harness.rows("select id::text from cograil.jobs where not is_held") == [(second,)]
+    async with harness.db.transaction("admit") as tx:
         assert (await admit_now(tx)).admitted == 1
 
 
 @pytest.mark.parametrize("limits", ["concurrency: 1", "rate: 1/h"])
 async def test_a_paused_job_takes_no_place_and_waits_for_one_when_it_is_resumed(
-    lab: Lab, limits: str
+    harness: Harness, limits: str
 ) -> None:
     """It would keep its place, and begin nothing with it, for as long as somebody looks at it."""
     text = f"workflow_id: one\nlimits: {{{limits}}}\nnodes:\n  a: {{handler: echo}}\n"
-    first, second = await lab.submit_many(text, [{}] * 2)
-    async with lab.db.transaction("pause") as tx:
+    first, second = await harness.submit_many(text, [{}] * 2)
+    async with harness.db.transaction("pause") as tx:
         await pause.pause_job(tx, first)
-    assert (await let_go(lab)).admitted == 1
-    assert await lab.rows("select id::text from cograil.jobs where not is_held") == [(second,)]
-    assert (await let_go(lab)).admitted == 0
-    await lab.cancel(second)
-    async with lab.db.transaction("resume") as tx:
+    assert (await let_go(harness)).admitted == 1
+    assert await harness.rows("select id::text from cograil.jobs where not is_held") == [(second,)]
+    assert (await let_go(harness)).admitted == 0
+    await harness.cancel(second)
+    async with harness.db.transaction("resume") as tx:
         await pause.resume_job(tx, first)
-    async with lab.db.transaction("advance") as tx:
-        assert (await advance_due(tx, lab.engine_context, 10)).has_limits, "it is looked again"
-    await lab.rows("update cograil.buckets set refilled_at = refilled_at - interval '1 h'")
-    assert (await let_go(lab)).admitted == 1
-    async with lab.running():
-        assert (await lab.ended(first))["status"] == "completed"
+    async with harness.db.transaction("advance") as tx:
+        assert (await advance_due(tx, harness.engine_context, 10)).has_limits, "it is looked again"
+    await harness.rows("update cograil.buckets set refilled_at = refilled_at - interval '1 h'")
+    assert (await let_go(harness)).admitted == 1
+    async with harness.running():
+        assert (await harness.ended(first))["status"] == "completed"
 
 
-async def test_no_token_is_taken_for_a_paused_job(lab: Lab) -> None:
-    job = await lab.submit("workflow_id: one\nlimits: {rate: 1/h}\nnodes:\n  a: {handler: echo}\n")
-    async with lab.db.transaction("pause") as tx:
+async def test_no_token_is_taken_for_a_paused_job(harness: Harness) -> None:
+    job = await harness.submit("workflow_id: one\nlimits: {rate: 1/h}\nnodes:\n  a: {handler: echo}\n")
+    async with harness.db.transaction("pause") as tx:
         await pause.pause_job(tx, job)
-    assert await let_go(lab) == Admission()
-    assert await lab.rows("select 1 from cograil.buckets") == []
+    assert await let_go(harness) == Admission()
+    assert await harness.rows("select 1 from cograil.buckets") == []
 
 
-async def test_explain_names_the_limit_and_who_has_the_places(lab: Lab) -> None:
-    crowd(lab)
-    jobs = await lab.submit_many(LIMITED, [{"who": "a"}] * 3)
-    await let_go(lab)
-    held = [job for job in jobs if "limit" in {b.kind for b in (await lab.explain(job)).blockers}]
+async def test_explain_names_the_limit_and_who_has_the_places(harness: Harness) -> None:
+    crowd(harness)
+    jobs = await harness.submit_many(LIMITED, [{"who": "a"}] * 3)
+    await let_go(harness)
+    held = [job for job in jobs if "limit" in {b.kind for b in (await harness.explain(job)).blockers}]
     assert len(held) == 1
-    blocker = next(b for b in (await lab.explain(held[0])).blockers if b.kind == "limit")
+    blocker = next(b for b in (await harness.explain(held[0])).blockers if b.kind == "limit")
     assert set(blocker.data["holders"]) == set(jobs) - set(held)
-    few = await lab.submit_many(JOBS, [{"who": "a"}] * 3)
-    await let_go(lab)
-    await lab.advance()
-    assert "limit" in {b.kind for b in (await lab.explain(few[2])).blockers}
+    few = await harness.submit_many(JOBS, [{"who": "a"}] * 3)
+    await let_go(harness)
+    await harness.advance()
+    assert "limit" in {b.kind for b in (await harness.explain(few[2])).blockers}
 
 
-async def test_explain_says_when_a_rate_allows_the_next(lab: Lab) -> None:
-    jobs = await lab.submit_many(RATED, [{}] * 4)
-    await let_go(lab)
-    found = [blocker for job in jobs for blocker in (await lab.explain(job)).blockers]
-    (rate,) = [blocker for blocker in found if blocker.kind == "rate"]
+async def test_explain_says_when_a_rate_allows_the_next(harness: Harness) -> None:
+    jobs = await harness.submit_many(RATED, [{}] * 4)
+    await let_go(harness)
+    blockers = [blocker for job in jobs for blocker in (await harness.explain(job)).blockers]
+    (rate,) = [blocker for blocker in blockers if blocker.kind == "rate"]
     assert rate.until is not None
     left = (rate.until - datetime.now(UTC)).total_seconds()
     assert left == pytest.approx(1200, abs=60), "three an hour, and three have just begun"
     assert rate.until.isoformat() in rate.message
-    await lab.rows("update cograil.buckets set refilled_at = refilled_at - interval '10 min'")
-    found = [blocker for job in jobs for blocker in (await lab.explain(job)).blockers]
-    (rate,) = [blocker for blocker in found if blocker.kind == "rate"]
+    await harness.rows("update cograil.buckets set refilled_at = refilled_at - interval '10 min'")
+    blockers = [blocker for job in jobs for blocker in (await harness.explain(job)).blockers]
+    (rate,) = [blocker for blocker in blockers if blocker.kind == "rate"]
     assert rate.until is not None
     assert (rate.until - datetime.now(UTC)).total_seconds() == pytest.approx(600, abs=60)

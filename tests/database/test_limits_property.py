@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from lab import Hand, Lab, admit_now, open_lab
+from tests.support.harness import Harness, ManualWorker, admit_now, open_harness
 
 from cograil.errors import CograilError
 from cograil.model.outcome import Failed, WorkItem
@@ -81,13 +81,13 @@ class Died(Exception):
 class Limits(RuleBasedStateMachine):
     """Jobs under limits, and everything that happens to them."""
 
-    def __init__(self, runner: asyncio.Runner, lab: Lab) -> None:
+    def __init__(self, runner: asyncio.Runner, harness: Harness) -> None:
         super().__init__()
-        self.runner, self.lab = runner, lab
+        self.runner, self.harness = runner, harness
         self.name = f"l{next(NUMBERS)}"
         self.jobs: list[str] = []
         self.live: set[str] = set()
-        self.claimed: list[tuple[Hand, WorkItem]] = []
+        self.claimed: list[tuple[ManualWorker, WorkItem]] = []
         self.tokens = 2
         self.begun = 0
 
@@ -98,10 +98,10 @@ class Limits(RuleBasedStateMachine):
         return self.runner.run(awaited())
 
     def rows(self, query: str, **params: Any) -> list[tuple[Any, ...]]:
-        return self.run(self.lab.rows(query, **params))
+        return self.run(self.harness.rows(query, **params))
 
     async def _move(self, move: Any, *args: Any, dies: bool) -> Any:
-        async with self.lab.db.transaction("property") as tx:
+        async with self.harness.db.transaction("property") as tx:
             answer = await move(tx, *args)
             if dies:
                 raise Died
@@ -120,7 +120,7 @@ class Limits(RuleBasedStateMachine):
 
     def refresh(self) -> None:
         query = "select id::text from cograil.jobs where finished_at is null and id::text = any(%(ids)s)"
-        self.live = {row[0] for row in self.rows(query, ids=self.jobs)}
+        self.live = {job_id for (job_id,) in self.rows(query, ids=self.jobs)}
 
     # -- jobs ---------------------------------------------------------------------------------------------
 
@@ -135,20 +135,20 @@ class Limits(RuleBasedStateMachine):
         count=st.integers(1, 3),
     )
     def submit(self, text: str, who: str, count: int) -> None:
-        given = [{"who": "x" if text is BOTH else who}] * count
-        self.jobs += self.run(self.lab.submit_many(text.format(name=self.name), given))
+        inputs = [{"who": "x" if text is BOTH else who}] * count
+        self.jobs += self.run(self.harness.submit_many(text.format(name=self.name), inputs))
         self.refresh()
 
     @rule(later=st.booleans(), count=st.integers(1, 2))
     def submit_under_a_rate(self, later: bool, count: int) -> None:
         more = {"not_before": datetime.now(UTC) + LATER} if later else {}
-        self.jobs += self.run(self.lab.submit_many(RATED.format(name=self.name), [{}] * count, **more))
+        self.jobs += self.run(self.harness.submit_many(RATED.format(name=self.name), [{}] * count, **more))
         self.refresh()
 
     @precondition(lambda self: self.live)
     @rule(which=some, dies=dies)
     def cancel(self, which: int, dies: bool) -> None:
-        self.move(cancel, self.lab.engine_context, self.a_live_job(which), dies=dies)
+        self.move(cancel, self.harness.engine_context, self.a_live_job(which), dies=dies)
         self.refresh()
 
     @precondition(lambda self: len(self.jobs) > len(self.live))
@@ -156,8 +156,8 @@ class Limits(RuleBasedStateMachine):
     def retry(self, which: int) -> None:
         ended = [job for job in self.jobs if job not in self.live]
         job = ended[which % len(ended)]
-        if self.run(self.lab.job(job))["status"] != "completed":
-            self.jobs.append(self.run(self.lab.retry(job)))
+        if self.run(self.harness.job(job))["status"] != "completed":
+            self.jobs.append(self.run(self.harness.retry(job)))
             self.refresh()
 
     @precondition(lambda self: self.live)
@@ -180,7 +180,7 @@ class Limits(RuleBasedStateMachine):
     @rule()
     def advance(self) -> None:
         for _ in range(MAX_ROUNDS):
-            if not self.move(advance_due, self.lab.engine_context, 100).advanced:
+            if not self.move(advance_due, self.harness.engine_context, 100).advanced:
                 self.refresh()
                 return
         raise AssertionError("a job is advanced again and again")
@@ -204,25 +204,25 @@ class Limits(RuleBasedStateMachine):
     @precondition(lambda self: self.live)
     @rule(slots=st.integers(1, 3))
     def claim(self, slots: int) -> None:
-        hand = self.run(self.lab.hand(f"{self.name}-{len(self.claimed)}"))
-        items = self.run(hand.claim(slots)) or self.run(hand.claim_alone())
-        self.claimed += [(hand, item) for item in items]
+        worker = self.run(self.harness.manual_worker(f"{self.name}-{len(self.claimed)}"))
+        items = self.run(worker.claim(slots)) or self.run(worker.claim_alone())
+        self.claimed += [(worker, item) for item in items]
 
     @precondition(lambda self: self.claimed)
     @rule(which=some)
     def kill_worker(self, which: int) -> None:
-        hand, _ = self.claimed[which % len(self.claimed)]
-        self.claimed = [one for one in self.claimed if one[0] is not hand]
-        self.run(self.lab.bury(hand))
+        worker, _ = self.claimed[which % len(self.claimed)]
+        self.claimed = [claim for claim in self.claimed if claim[0] is not worker]
+        self.run(self.harness.expire_worker(worker))
 
     @precondition(lambda self: self.claimed)
     @rule(which=some, how=st.sampled_from(["good", "good", "bad", "back"]))
     def end_attempt(self, which: int, how: str) -> None:
-        hand, item = self.claimed.pop(which % len(self.claimed))
+        worker, item = self.claimed.pop(which % len(self.claimed))
         if how == "back":
-            self.run(hand.release(item))
+            self.run(worker.release(item))
         else:
-            self.run(hand.report(item, {} if how == "good" else Failed("oops", "no", retryable=False)))
+            self.run(worker.report(item, {} if how == "good" else Failed("oops", "no", retryable=False)))
 
     # -- what always holds --------------------------------------------------------------------------------
 
@@ -260,9 +260,9 @@ class Limits(RuleBasedStateMachine):
 
 
 @contextmanager
-def a_lab(dsn: str) -> Iterator[tuple[asyncio.Runner, Lab]]:
+def a_lab(dsn: str) -> Iterator[tuple[asyncio.Runner, Harness]]:
     with asyncio.Runner() as runner:
-        opened = open_lab(dsn)
+        opened = open_harness(dsn)
         try:
             yield runner, runner.run(opened.__aenter__())
         finally:
@@ -270,9 +270,9 @@ def a_lab(dsn: str) -> Iterator[tuple[asyncio.Runner, Lab]]:
 
 
 def test_any_order_of_moves_keeps_the_limits_and_ends(dsn: str) -> None:
-    with a_lab(dsn) as (runner, lab):
+    with a_lab(dsn) as (runner, harness):
         run_state_machine_as_test(
-            lambda: Limits(runner, lab),
+            lambda: Limits(runner, harness),
             settings=settings(max_examples=6, stateful_step_count=20, deadline=None, phases=AS_FOUND),
         )
-        assert [str(finding) for finding in runner.run(lab.findings())] == []
+        assert [str(finding) for finding in runner.run(harness.findings())] == []

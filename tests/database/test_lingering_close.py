@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from doors import Api
+from tests.support.api_client import ApiClient
 
 from cograil.http.server import lingering_close as lingering
 from cograil.http.server.uvicorn_protocol import Protocol
@@ -40,7 +40,7 @@ def sent_in_pieces(port: int, head: bytes, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_a_refusal_is_heard_while_the_body_is_still_sent(api: Api, name: str) -> None:
+async def test_a_refusal_is_heard_while_the_body_is_still_sent(api: ApiClient, name: str) -> None:
     line, headers, status = REFUSED[name]
     size = 50_000_000 if name == "too large" else SIZE
     head = f"{line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n{headers}\r\n".encode()
@@ -49,7 +49,7 @@ async def test_a_refusal_is_heard_while_the_body_is_still_sent(api: Api, name: s
 
 
 async def test_a_caller_that_never_stops_sending_is_cut_off(
-    api: Api, monkeypatch: pytest.MonkeyPatch
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lingering, "MAX_DRAINED_BYTES", 1_000_000)
     head = b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999\r\n\r\n"
@@ -58,7 +58,7 @@ async def test_a_caller_that_never_stops_sending_is_cut_off(
 
 
 async def test_a_request_that_came_while_we_were_busy_is_answered(
-    api: Api, monkeypatch: pytest.MonkeyPatch
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The time of an idle connection ends while its next request waits to be read."""
     made: Callable[..., None] = Protocol.connection_made

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from doors import Api, open_door
-from lab import Lab
 from prometheus_client.parser import text_string_to_metric_families
+from tests.support.api_client import ApiClient, serve_api
+from tests.support.harness import Harness
 
 from cograil import metrics
 from cograil.definitions import read_workflow
@@ -17,16 +17,16 @@ TWO = "workflow_id: two\nnodes: {a: {handler: echo}, b: {handler: echo, queue: g
 SLOW = "workflow_id: slow\nnodes: {a: {type: wait, wait: {seconds: 3600}}}\n"
 
 
-async def told(lab: Lab) -> dict[str, float]:
+async def told(harness: Harness) -> dict[str, float]:
     """All samples, as a process that sees all tenants tells them."""
-    text, _ = metrics.exposition(await ProcessHealth(lab.db, {}).samples())
+    text, _ = metrics.exposition(await ProcessHealth(harness.db, {}).samples())
     lines = [line for line in text.decode().splitlines() if not line.startswith("#")]
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
-async def test_every_family_is_told_and_no_other(lab: Lab) -> None:
-    text, _ = metrics.exposition(await ProcessHealth(lab.db, {}).samples())
-    families = {one.name: one for one in text_string_to_metric_families(text.decode())}
+async def test_every_family_is_told_and_no_other(harness: Harness) -> None:
+    text, _ = metrics.exposition(await ProcessHealth(harness.db, {}).samples())
+    families = {family.name: family for family in text_string_to_metric_families(text.decode())}
     ours = {name for name in families if not name.startswith("process_")}
     expected = {name.removesuffix("_total") for name in metrics.PROCESS_METRICS} | set(
         metrics.DATABASE_METRICS
@@ -34,62 +34,64 @@ async def test_every_family_is_told_and_no_other(lab: Lab) -> None:
     assert ours == expected
     for name, family in (metrics.PROCESS_METRICS | metrics.DATABASE_METRICS).items():
         assert families[name.removesuffix("_total")].type == family.kind
-        labels = {label for one in families[name.removesuffix("_total")].samples for label in one.labels}
+        labels = {
+            label for sample in families[name.removesuffix("_total")].samples for label in sample.labels
+        }
         assert labels <= {*family.labels, "le"}
 
 
-async def test_queues_jobs_and_processes_are_as_the_database_has_them(lab: Lab) -> None:
+async def test_queues_jobs_and_processes_are_as_the_database_has_them(harness: Harness) -> None:
     for _ in range(3):
-        await lab.submit(TWO)
-    await lab.submit(SLOW)
-    hand = await lab.hand()
+        await harness.submit(TWO)
+    await harness.submit(SLOW)
+    worker = await harness.manual_worker()
     for _ in range(3):
-        await hand.claim(queues=["gpu"])
-    found = await told(lab)
-    assert found['cograil_queue_depth{queue="default",state="ready"}'] == 3
-    assert found['cograil_queue_depth{queue="gpu",state="running"}'] == 3
-    assert 0 <= found['cograil_oldest_ready_seconds{queue="default"}'] < 60
-    assert 'cograil_oldest_ready_seconds{queue="gpu"}' not in found
-    assert found['cograil_jobs{status="running"}'] == 4
-    assert found['cograil_jobs{status="pending"}'] == 0
-    assert found['cograil_processes{kind="worker"}'] == 1
-    assert found['cograil_processes{kind="orchestrator"}'] == 0
-    assert found["cograil_outbox_lag_seconds"] == 0
+        await worker.claim(queues=["gpu"])
+    samples = await told(harness)
+    assert samples['cograil_queue_depth{queue="default",state="ready"}'] == 3
+    assert samples['cograil_queue_depth{queue="gpu",state="running"}'] == 3
+    assert 0 <= samples['cograil_oldest_ready_seconds{queue="default"}'] < 60
+    assert 'cograil_oldest_ready_seconds{queue="gpu"}' not in samples
+    assert samples['cograil_jobs{status="running"}'] == 4
+    assert samples['cograil_jobs{status="pending"}'] == 0
+    assert samples['cograil_processes{kind="worker"}'] == 1
+    assert samples['cograil_processes{kind="orchestrator"}'] == 0
+    assert samples["cograil_outbox_lag_seconds"] == 0
 
 
-async def test_jobs_of_all_tenants_are_counted(lab: Lab) -> None:
-    async with lab.db.transaction("publish") as tx:
+async def test_jobs_of_all_tenants_are_counted(harness: Harness) -> None:
+    async with harness.db.transaction("publish") as tx:
         await publish(tx, read_workflow(SLOW), SLOW, "other")
-    await lab.submit(SLOW)
-    await lab.rows("select cograil.submit('slow', tenant => 'other')")
-    found = await told(lab)
-    assert (found['cograil_jobs{status="running"}'], found['cograil_jobs{status="pending"}']) == (1, 1)
+    await harness.submit(SLOW)
+    await harness.rows("select cograil.submit('slow', tenant => 'other')")
+    samples = await told(harness)
+    assert (samples['cograil_jobs{status="running"}'], samples['cograil_jobs{status="pending"}']) == (1, 1)
 
 
-async def test_news_and_old_snapshots_have_an_age(lab: Lab) -> None:
-    await lab.submit(TWO)
-    hand = await lab.hand()
-    await hand.report(await hand.claim_one(), {})
-    await lab.rows("update cograil.inbox set at = now() - interval '90 seconds' returning 1")
-    async with lab.db.transaction("show") as tx:
+async def test_news_and_old_snapshots_have_an_age(harness: Harness) -> None:
+    await harness.submit(TWO)
+    worker = await harness.manual_worker()
+    await worker.report(await worker.claim_one(), {})
+    await harness.rows("update cograil.inbox set at = now() - interval '90 seconds' returning 1")
+    async with harness.db.transaction("show") as tx:
         await tx.connection.execute("select count(*) from cograil.jobs")
         await tx.connection.execute("select pg_current_xact_id()")
-        found = await told(lab)
-    assert 89 < found["cograil_inbox_oldest_seconds"] < 120
-    assert 0 < found["cograil_db_oldest_xmin_seconds"] < 60
+        samples = await told(harness)
+    assert 89 < samples["cograil_inbox_oldest_seconds"] < 120
+    assert 0 < samples["cograil_db_oldest_xmin_seconds"] < 60
 
 
-async def test_an_event_that_is_due_and_not_sent_is_a_lag(lab: Lab) -> None:
-    await lab.submit(TWO, callback={"url": "https://example.org/told"})
-    await lab.rows("update cograil.outbox set at = now() - interval '50 seconds' returning 1")
-    assert 49 < (await told(lab))["cograil_outbox_lag_seconds"] < 80
+async def test_an_event_that_is_due_and_not_sent_is_a_lag(harness: Harness) -> None:
+    await harness.submit(TWO, callback={"url": "https://example.org/told"})
+    await harness.rows("update cograil.outbox set at = now() - interval '50 seconds' returning 1")
+    assert 49 < (await told(harness))["cograil_outbox_lag_seconds"] < 80
 
 
-async def test_a_job_is_counted_once_it_is_committed(lab: Lab) -> None:
-    before = await told(lab)
-    async with lab.running():
-        assert (await lab.ended(await lab.submit(TWO)))["status"] == "completed"
-    after = await told(lab)
+async def test_a_job_is_counted_once_it_is_committed(harness: Harness) -> None:
+    before = await told(harness)
+    async with harness.running():
+        assert (await harness.ended(await harness.submit(TWO)))["status"] == "completed"
+    after = await told(harness)
 
     def grown(name: str) -> float:
         return after[name] - before[name]
@@ -105,33 +107,33 @@ async def test_a_job_is_counted_once_it_is_committed(lab: Lab) -> None:
     assert 0 <= waited <= ran < 20
 
 
-async def test_what_is_rolled_back_was_never_counted(lab: Lab) -> None:
-    before = (await told(lab))["cograil_jobs_submitted_total"]
+async def test_rolled_back_changes_are_never_counted(harness: Harness) -> None:
+    before = (await told(harness))["cograil_jobs_submitted_total"]
     noted: list[str] = []
     try:
-        async with lab.db.transaction("submit") as tx:
+        async with harness.db.transaction("submit") as tx:
             tx.afterwards(lambda: noted.append("never"))
             raise RuntimeError
     except RuntimeError:
         pass
-    async with lab.db.transaction("submit") as tx:
+    async with harness.db.transaction("submit") as tx:
         tx.afterwards(lambda: noted.append("once"))
         assert noted == []
     assert noted == ["once"]
-    assert (await told(lab))["cograil_jobs_submitted_total"] == before
+    assert (await told(harness))["cograil_jobs_submitted_total"] == before
 
 
-async def test_a_lease_that_ended_is_counted(lab: Lab) -> None:
-    await lab.hand(lease_seconds=-1.0)
-    assert (await lab.tick()).dead == 1
-    assert (await lab.tick()).dead == 0
+async def test_a_lease_that_ended_is_counted(harness: Harness) -> None:
+    await harness.manual_worker(lease_seconds=-1.0)
+    assert (await harness.tick()).dead == 1
+    assert (await harness.tick()).dead == 0
 
 
-async def test_who_takes_openmetrics_gets_the_traces_of_jobs(lab: Lab, dsn: str) -> None:
+async def test_openmetrics_has_the_traces_of_jobs(harness: Harness, dsn: str) -> None:
     trace = "c" * 32
-    async with lab.running():
-        await lab.ended(await lab.submit(TWO, trace_parent=f"00-{trace}-{'d' * 16}-01"))
-    async with open_door(lab, dsn) as api:
+    async with harness.running():
+        await harness.ended(await harness.submit(TWO, trace_parent=f"00-{trace}-{'d' * 16}-01"))
+    async with serve_api(harness, dsn) as api:
         answer = await api.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
         plain = await api.get("/metrics")
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
@@ -143,7 +145,7 @@ async def test_who_takes_openmetrics_gets_the_traces_of_jobs(lab: Lab, dsn: str)
     assert trace.encode() not in plain.raw
 
 
-async def test_requests_are_counted_by_method_and_hundreds(lab: Lab, api: Api) -> None:
+async def test_requests_are_counted_by_method_and_hundreds(harness: Harness, api: ApiClient) -> None:
     def count(status: str) -> float:
         labels = {"method": "GET", "status": status}
         return metrics.REGISTRY.get_sample_value("cograil_http_request_seconds_count", labels) or 0
@@ -154,7 +156,7 @@ async def test_requests_are_counted_by_method_and_hundreds(lab: Lab, api: Api) -
     assert (count("2xx") - good, count("4xx") - bad) == (1, 1)
 
 
-def test_of_many_queues_the_deepest_have_names_and_the_rest_is_one() -> None:
+def test_the_deepest_of_many_queues_are_named_and_the_rest_is_one() -> None:
     samples = [("cograil_queue_depth", f"q{number}", "ready", float(number)) for number in range(1, 301)]
     samples += [("cograil_oldest_ready_seconds", f"q{number}", "", float(number)) for number in range(1, 301)]
     text, _ = metrics.exposition(samples)
@@ -164,9 +166,9 @@ def test_of_many_queues_the_deepest_have_names_and_the_rest_is_one() -> None:
     assert 'cograil_oldest_ready_seconds{queue="others"} 200.0' in text.decode()
 
 
-def test_what_others_may_see_has_nothing_of_jobs() -> None:
+def test_public_metrics_have_nothing_of_jobs() -> None:
     text, _ = metrics.exposition(None)
-    names = {one.name for one in text_string_to_metric_families(text.decode())}
+    names = {family.name for family in text_string_to_metric_families(text.decode())}
     assert {name for name in names if name.startswith("cograil_") and not name.endswith("_created")} == {
         "cograil_build_info",
         "cograil_http_request_seconds",

@@ -64,10 +64,10 @@ async def test_migrations_are_applied_in_order_and_once(conn: Any, tmp_path: Pat
     assert [m.version for m in await plan(conn, steps)] == [1, 2]
     assert await tables(conn) == set()
 
-    told: list[str] = []
-    done = await migrate(conn, lambda migration: told.append(str(migration)), steps)
+    reported: list[str] = []
+    done = await migrate(conn, lambda migration: reported.append(str(migration)), steps)
 
-    assert told == ["0001_step", "0002_step"] == [str(m) for m in done]
+    assert reported == ["0001_step", "0002_step"] == [str(m) for m in done]
     assert await tables(conn) == {"a", "b"}
     assert await migrate(conn, directory=steps) == []
     assert await plan(conn, steps) == []
@@ -87,13 +87,13 @@ async def test_a_newer_program_adds_its_steps(conn: Any, tmp_path: Path) -> None
 
 async def test_status_tells_where_we_are_and_changes_nothing(conn: Any, tmp_path: Path) -> None:
     steps = write(tmp_path / "m", "create table a ();", "create table b ();")
-    found = await status(conn, steps)
-    assert (found.current, found.known, len(found.pending), found.problems) == (0, 2, 2, ())
+    state = await status(conn, steps)
+    assert (state.current, state.known, len(state.pending), state.problems) == (0, 2, 2, ())
     schema = await (await conn.execute("select to_regnamespace('cograil')")).fetchone()
     assert schema == (None,)
     await migrate(conn, directory=steps)
-    found = await status(conn, steps)
-    assert (found.current, found.known, found.pending, found.problems) == (2, 2, (), ())
+    state = await status(conn, steps)
+    assert (state.current, state.known, state.pending, state.problems) == (2, 2, (), ())
 
 
 async def test_a_program_without_migrations_is_content(conn: Any, tmp_path: Path) -> None:
@@ -130,8 +130,8 @@ async def test_a_program_works_with_newer_steps_when_all_of_them_are_compatible(
     await migrate(conn, directory=write(tmp_path / "m", first, added.format("b"), added.format("c")))
     older = write(tmp_path / "m", first)
     assert await migrate(conn, directory=older) == []
-    found = await status(conn, older)
-    assert (found.current, found.known, found.pending, found.problems) == (3, 1, (), ())
+    state = await status(conn, older)
+    assert (state.current, state.known, state.pending, state.problems) == (3, 1, (), ())
 
     changed = write(tmp_path / "m", "create table a (x int);")
     with pytest.raises(SchemaMismatch, match="checksum differs"):
@@ -139,7 +139,7 @@ async def test_a_program_works_with_newer_steps_when_all_of_them_are_compatible(
 
 
 @pytest.mark.parametrize("mark", ["-- compatible: no\n", "", "select 1;\n-- compatible: yes\n"])
-async def test_one_newer_step_that_is_not_compatible_stops_an_older_program(
+async def test_one_newer_incompatible_step_stops_an_older_program(
     conn: Any, tmp_path: Path, mark: str
 ) -> None:
     first, last = "create table a ();", "-- compatible: yes\ncreate table c ();"
@@ -257,7 +257,7 @@ async def test_migrating_processes_apply_each_step_once(empty_dsn: str, conn: An
     assert await versions(conn) == [1, 2]
 
 
-async def test_of_two_programs_with_different_files_the_second_is_told(
+async def test_the_second_of_two_programs_with_different_migrations_is_refused(
     empty_dsn: str, conn: Any, tmp_path: Path
 ) -> None:
     mine = write(tmp_path / "mine", "create table a (); select pg_sleep(0.05);")

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from doors import Api
-from lab import Lab
+from tests.support.api_client import ApiClient
+from tests.support.harness import Harness
 
 from cograil.store import monitoring_queries
 from cograil.store.retention_queries import first_id_at
@@ -29,38 +29,38 @@ nodes:
 
 
 @pytest.fixture
-async def shop(api: Api) -> Api:
+async def shop(api: ApiClient) -> ApiClient:
     for text in (HELLO, FAILING, SPREAD):
         answer = await api.post("/api/v1/workflows", {"source": text})
         assert answer.status == 201, answer.raw
     return api
 
 
-async def run(shop: Api, *names: str) -> list[str]:
+async def run(shop: ApiClient, *names: str) -> list[str]:
     """These jobs, to their ends."""
-    async with shop.lab.running():
+    async with shop.harness.running():
         jobs = [await shop.submit(name) for name in names]
         for job in jobs:
-            await shop.lab.ended(job)
+            await shop.harness.ended(job)
     return jobs
 
 
-async def pages(shop: Api, path: str, field: str) -> list[Any]:
+async def pages(shop: ApiClient, path: str, field: str) -> list[Any]:
     """All pages of a list, one after the other."""
-    found: list[Any] = []
+    entries: list[Any] = []
     cursor = ""
     while True:
         body = (await shop.get(path + cursor)).body
-        found += body[field]
+        entries += body[field]
         if body["next_cursor"] is None:
-            return found
+            return entries
         cursor = f"&cursor={body['next_cursor']}"
 
 
 # -- nodes and tasks ------------------------------------------------------------------------------------
 
 
-async def test_nodes_are_listed_across_jobs_newest_first(shop: Api) -> None:
+async def test_nodes_are_listed_across_jobs_newest_first(shop: ApiClient) -> None:
     first, second = await run(shop, "hello", "failing")
     third = await shop.submit("hello")
     nodes = (await shop.get("/api/v1/nodes")).body["nodes"]
@@ -76,7 +76,7 @@ async def test_nodes_are_listed_across_jobs_newest_first(shop: Api) -> None:
     assert nodes[1]["error"]["code"]
 
 
-async def test_nodes_can_be_asked_for_by_status_and_workflow(shop: Api) -> None:
+async def test_nodes_can_be_asked_for_by_status_and_workflow(shop: ApiClient) -> None:
     _, second = await run(shop, "hello", "failing")
     failed = (await shop.get("/api/v1/nodes?status=failed")).body["nodes"]
     assert [(node["job_id"], node["node_id"]) for node in failed] == [(second, "a")]
@@ -85,50 +85,50 @@ async def test_nodes_can_be_asked_for_by_status_and_workflow(shop: Api) -> None:
     assert (await shop.get("/api/v1/nodes?status=nonsense")).code == "invalid_parameter"
 
 
-async def test_a_node_that_a_worker_has_is_shown_as_running(shop: Api) -> None:
+async def test_a_node_that_a_worker_has_is_shown_as_running(shop: ApiClient) -> None:
     job = await shop.submit("hello")
-    hand = await shop.lab.hand("one")
-    item = await hand.claim_one()
+    manual_worker = await shop.harness.manual_worker("one")
+    item = await manual_worker.claim_one()
     (node,) = (await shop.get("/api/v1/nodes?status=running")).body["nodes"]
     assert (node["job_id"], node["worker"]) == (job, "one")
     (task,) = (await shop.get("/api/v1/tasks?state=running")).body["tasks"]
-    for asked, found in (("", 1), ("&state=running", 1), ("&state=ready", 0)):
-        of_worker = (await shop.get(f"/api/v1/tasks?worker={task['worker']}{asked}")).body["tasks"]
-        assert len(of_worker) == found, asked
+    for state_filter, count in (("", 1), ("&state=running", 1), ("&state=ready", 0)):
+        of_worker = (await shop.get(f"/api/v1/tasks?worker={task['worker']}{state_filter}")).body["tasks"]
+        assert len(of_worker) == count, state_filter
     assert (task["task_id"], task["worker"], task["queue"]) == (f"{item.task_id}.{job}", "one", "default")
     assert task["age_seconds"] >= 0
-    await hand.release(item)
+    await manual_worker.release(item)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
 async def test_pages_of_nodes_join_though_each_looks_through_few_jobs(
-    shop: Api, limit: int, monkeypatch: pytest.MonkeyPatch
+    shop: ApiClient, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitoring_queries, "MAX_JOBS_SCANNED", 2)
     jobs = await run(shop, *["hello"] * 5, "failing")
-    found = await pages(shop, f"/api/v1/nodes?limit={limit}", "nodes")
+    nodes = await pages(shop, f"/api/v1/nodes?limit={limit}", "nodes")
     expected = [(job, name) for job in reversed(jobs) for name in ("a", "b")]
-    assert [(node["job_id"], node["node_id"]) for node in found] == expected
-    found = await pages(shop, f"/api/v1/nodes?limit={limit}&status=skipped", "nodes")
-    assert [(node["job_id"], node["node_id"]) for node in found] == [(jobs[-1], "b")]
+    assert [(node["job_id"], node["node_id"]) for node in nodes] == expected
+    nodes = await pages(shop, f"/api/v1/nodes?limit={limit}&status=skipped", "nodes")
+    assert [(node["job_id"], node["node_id"]) for node in nodes] == [(jobs[-1], "b")]
 
 
 async def test_pages_of_tasks_join_though_each_looks_through_few(
-    shop: Api, monkeypatch: pytest.MonkeyPatch
+    shop: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitoring_queries, "MAX_TASKS_SCANNED", 2)
     jobs = [await shop.submit("hello") for _ in range(5)] + [await shop.submit("spread")]
-    found = await pages(shop, "/api/v1/tasks?limit=3", "tasks")
-    assert len(found) == 8
-    assert [task["job_id"] for task in found[3:]] == jobs[4::-1]
-    found = await pages(shop, "/api/v1/tasks?limit=1&handler=echo&queue=default&state=ready", "tasks")
-    assert len(found) == 8
+    tasks = await pages(shop, "/api/v1/tasks?limit=3", "tasks")
+    assert len(tasks) == 8
+    assert [task["job_id"] for task in tasks[3:]] == jobs[4::-1]
+    tasks = await pages(shop, "/api/v1/tasks?limit=1&handler=echo&queue=default&state=ready", "tasks")
+    assert len(tasks) == 8
     assert await pages(shop, "/api/v1/tasks?limit=1&handler=none", "tasks") == []
     assert await pages(shop, "/api/v1/tasks?limit=1&worker=none", "tasks") == []
     assert (await shop.get("/api/v1/tasks?cursor=x")).code == "invalid_cursor"
 
 
-async def test_another_tenant_sees_none_of_it(shop: Api) -> None:
+async def test_another_tenant_sees_none_of_it(shop: ApiClient) -> None:
     await run(shop, "hello")
     await shop.submit("hello")
     key = await shop.make_key("admin", "globex")
@@ -149,11 +149,11 @@ async def test_another_tenant_sees_none_of_it(shop: Api) -> None:
 # -- queues and processes -------------------------------------------------------------------------------
 
 
-async def test_a_queue_tells_what_waits_and_who_paused_it(shop: Api) -> None:
+async def test_a_queue_tells_what_waits_and_who_paused_it(shop: ApiClient) -> None:
     for _ in range(3):
         await shop.submit("hello")
-    hand = await shop.lab.hand()
-    item = await hand.claim_one()
+    manual_worker = await shop.harness.manual_worker()
+    item = await manual_worker.claim_one()
     paused = await shop.post("/api/v1/queues/default/pause", {"reason": "too hot"})
     assert (paused.status, paused.body) == (200, {"queue": "default", "is_paused": True})
     (queue,) = (await shop.get("/api/v1/queues/status")).body["queues"]
@@ -161,24 +161,24 @@ async def test_a_queue_tells_what_waits_and_who_paused_it(shop: Api) -> None:
     assert queue["oldest_seconds"] > 0
     assert queue["paused"]["reason"] == "too hot"
     assert (await shop.post("/api/v1/queues/default/pause")).status == 409
-    assert await hand.claim() == []
+    assert await manual_worker.claim() == []
     assert (await shop.post("/api/v1/queues/default/resume")).body["is_paused"] is False
     assert (await shop.post("/api/v1/queues/default/resume")).status == 409
-    assert len(await hand.claim()) == 1
+    assert len(await manual_worker.claim()) == 1
     actions = [entry["action"] for entry in (await shop.get("/api/v1/audit")).body["entries"]]
     assert actions[:2] == ["resume queue", "pause queue"]
     del item
 
 
-async def test_a_queue_that_is_served_and_idle_is_shown(shop: Api) -> None:
+async def test_a_queue_that_is_served_and_idle_is_shown(shop: ApiClient) -> None:
     assert (await shop.get("/api/v1/queues/status")).body["queues"] == []
-    async with shop.lab.running():
+    async with shop.harness.running():
         (queue,) = (await shop.get("/api/v1/queues/status")).body["queues"]
     assert (queue["queue"], queue["depth"], queue["running"], queue["workers"]) == ("default", 0, 0, 1)
 
 
 async def test_a_long_queue_is_counted_as_far_as_is_quickly_done(
-    shop: Api, monkeypatch: pytest.MonkeyPatch
+    shop: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitoring_queries, "MAX_TASKS_COUNTED", 2)
     for _ in range(3):
@@ -187,9 +187,9 @@ async def test_a_long_queue_is_counted_as_far_as_is_quickly_done(
     assert (queue["depth"], queue["depth_truncated"]) == (2, True)
 
 
-async def test_processes_are_shown_with_their_heartbeats(shop: Api) -> None:
+async def test_processes_are_shown_with_their_heartbeats(shop: ApiClient) -> None:
     assert (await shop.get("/api/v1/orchestrator/status")).body["status"] == "none"
-    async with shop.lab.running():
+    async with shop.harness.running():
         (worker,) = (await shop.get("/api/v1/workers")).body["workers"]
         status = (await shop.get("/api/v1/orchestrator/status")).body
     assert worker["is_live"]
@@ -201,7 +201,7 @@ async def test_processes_are_shown_with_their_heartbeats(shop: Api) -> None:
 # -- numbers --------------------------------------------------------------------------------------------
 
 
-async def test_workflows_are_measured(shop: Api) -> None:
+async def test_workflows_are_measured(shop: ApiClient) -> None:
     await run(shop, "hello", "hello", "failing")
     await shop.submit("hello")
     measured = (await shop.get("/api/v1/metrics/workflows")).body["workflows"]
@@ -213,13 +213,13 @@ async def test_workflows_are_measured(shop: Api) -> None:
     assert hello["avg_duration"] == pytest.approx(hello["p50_duration"], rel=0.01)  # of two the middle
     assert hello["common_failures"] == []
     assert (failing["success_rate"], failing["failed"]) == (0.0, 1)
-    assert [one["count"] for one in failing["common_failures"]] == [1]
+    assert [failure["count"] for failure in failing["common_failures"]] == [1]
     assert "no" in failing["common_failures"][0]["error_message"]
     (only,) = (await shop.get("/api/v1/metrics/workflows?workflow_id=failing&days=1")).body["workflows"]
     assert only == failing
 
 
-async def test_numbers_say_when_not_all_was_read(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_numbers_say_when_not_all_was_read(shop: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     await run(shop, "hello", "hello", "hello")
     (all_of_them,) = (await shop.get("/api/v1/metrics/workflows")).body["workflows"]
     assert (all_of_them["total_jobs"], all_of_them["complete_since"]) == (3, None)
@@ -231,7 +231,7 @@ async def test_numbers_say_when_not_all_was_read(shop: Api, monkeypatch: pytest.
     assert not any(bucket["is_complete"] for bucket in buckets)
 
 
-async def test_nodes_are_measured(shop: Api) -> None:
+async def test_nodes_are_measured(shop: ApiClient) -> None:
     await run(shop, "failing", "failing", "spread")
     a, b = (await shop.get("/api/v1/metrics/workflows/failing/nodes")).body["nodes"]
     assert (a["node_id"], a["total_executions"], a["failed"], a["total_retries"]) == ("a", 2, 2, 2)
@@ -245,7 +245,7 @@ async def test_nodes_are_measured(shop: Api) -> None:
     assert (unknown.status, unknown.code) == (404, "workflow_not_found")
 
 
-async def test_failures_are_grouped(shop: Api) -> None:
+async def test_failures_are_grouped(shop: ApiClient) -> None:
     jobs = await run(shop, "failing", "failing", "hello")
     (failure,) = (await shop.get("/api/v1/metrics/failures")).body["failures"]
     assert (failure["workflow_id"], failure["node_id"], failure["occurrences"]) == ("failing", "a", 2)
@@ -260,15 +260,15 @@ nodes: {a: {handler: fail, params: {error_message: "{{ inputs.why }}"}, retry: {
 """
 
 
-async def run_other(shop: Api, *reasons: str) -> None:
+async def run_other(shop: ApiClient, *reasons: str) -> None:
     """Jobs that fail for these reasons."""
     await shop.post("/api/v1/workflows", {"source": OTHER})
-    async with shop.lab.running():
+    async with shop.harness.running():
         for why in reasons:
-            await shop.lab.ended(await shop.submit("other", input_params={"why": why}))
+            await shop.harness.ended(await shop.submit("other", input_params={"why": why}))
 
 
-async def test_failures_say_when_they_are_not_all(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failures_say_when_they_are_not_all(shop: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     await run(shop, "failing", "hello")
     await run_other(shop, "other")
     path = "/api/v1/metrics/failures"
@@ -290,17 +290,25 @@ async def test_failures_say_when_they_are_not_all(shop: Api, monkeypatch: pytest
             assert (none_failed["failures"], none_failed["truncated"]) == ([], name == "MAX_JOBS_COUNTED")
 
 
-async def test_common_failures_say_when_there_are_more(shop: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_common_failures_say_when_there_are_more(
+    shop: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await run_other(shop, "one", "two", "two")
     monkeypatch.setattr(monitoring_queries, "COMMON_FAILURES", 2)
     (other,) = (await shop.get("/api/v1/metrics/workflows")).body["workflows"]
-    assert ([one["count"] for one in other["common_failures"]], other["has_more_failures"]) == ([2, 1], False)
+    assert ([failure["count"] for failure in other["common_failures"]], other["has_more_failures"]) == (
+        [2, 1],
+        False,
+    )
     monkeypatch.setattr(monitoring_queries, "COMMON_FAILURES", 1)
     (other,) = (await shop.get("/api/v1/metrics/workflows")).body["workflows"]
-    assert ([one["count"] for one in other["common_failures"]], other["has_more_failures"]) == ([2], True)
+    assert ([failure["count"] for failure in other["common_failures"]], other["has_more_failures"]) == (
+        [2],
+        True,
+    )
 
 
-async def test_throughput_has_no_gaps(shop: Api) -> None:
+async def test_throughput_has_no_gaps(shop: ApiClient) -> None:
     await run(shop, "hello", "hello", "failing")
     body = (await shop.get("/api/v1/metrics/throughput?hours=6&bucket_minutes=30")).body
     starts = [datetime.fromisoformat(bucket["bucket_start"]) for bucket in body["buckets"]]
@@ -314,14 +322,14 @@ async def test_throughput_has_no_gaps(shop: Api) -> None:
     assert (refused.status, refused.code) == (422, "out_of_range")
 
 
-async def test_the_days_before_do_not_count(shop: Api) -> None:
+async def test_the_days_before_do_not_count(shop: ApiClient) -> None:
     """A job is as old as its id."""
     await run(shop, "hello")
-    async with shop.lab.db.transaction("test") as tx:
+    async with shop.harness.db.transaction("test") as tx:
         tomorrow = datetime.now(UTC) + timedelta(days=1)
         assert await monitoring_queries.workflow_metrics(tx, "default", tomorrow, None) == []
-        found = await monitoring_queries.failure_metrics(tx, "default", tomorrow, None, 10)
-        assert found == {"failures": [], "has_more": False, "truncated": False}
+        metrics = await monitoring_queries.failure_metrics(tx, "default", tomorrow, None, 10)
+        assert metrics == {"failures": [], "has_more": False, "truncated": False}
     assert first_id_at(datetime.fromtimestamp(0, UTC)) == "00000000-0000-0000-0000-000000000000"
 
 
@@ -342,9 +350,11 @@ analyze cograil.jobs;
 @pytest.mark.parametrize(
     "name", ["workflow_metrics", "workflow_failures", "failure_metrics", "throughput_metrics", "nodes_across"]
 )
-async def test_a_workflow_is_found_by_its_index_though_there_are_statistics(lab: Lab, name: str) -> None:
+async def test_a_workflow_is_found_by_its_index_though_there_are_statistics(
+    harness: Harness, name: str
+) -> None:
     """Measured: with an equality the planner walks all jobs by their ids to find the few of one workflow."""
-    await lab.rows(FILL)
+    await harness.rows(FILL)
     values = {
         "tenant": "'default'",
         "workflow": "'rare'",
@@ -363,8 +373,8 @@ async def test_a_workflow_is_found_by_its_index_though_there_are_statistics(lab:
         text = text.replace(f"%({word})s", value)
     for word in ("max_failed", "max_nodes", "max_jobs", "window", "limit", "kinds"):
         text = text.replace(f"%({word})s", "1000")
-    plan = "\n".join(row[0] for row in await lab.rows(f"explain {text}"))
-    await lab.rows("delete from cograil.jobs")
+    plan = "\n".join(line for (line,) in await harness.rows(f"explain {text}"))
+    await harness.rows("delete from cograil.jobs")
     assert "jobs_workflow" in plan
     assert "jobs_pkey" not in plan
 
@@ -372,7 +382,7 @@ async def test_a_workflow_is_found_by_its_index_though_there_are_statistics(lab:
 # -- the same under other names -------------------------------------------------------------------------
 
 
-async def test_the_names_of_the_first_design_are_the_same_functions(shop: Api) -> None:
+async def test_the_names_of_the_first_design_are_the_same_functions(shop: ApiClient) -> None:
     submitted = await shop.post("/api/dag/submit", {"workflow_id": "hello"})
     job_id = submitted.body["job_id"]
     assert submitted.status == 202
@@ -384,9 +394,9 @@ async def test_the_names_of_the_first_design_are_the_same_functions(shop: Api) -
     assert (await shop.post(f"/api/dag/jobs/{job_id}/cancel")).code == "already_terminal"
 
 
-async def test_the_audit_log_has_pages(shop: Api) -> None:
+async def test_the_audit_log_has_pages(shop: ApiClient) -> None:
     for _ in range(3):
         await shop.submit("hello")
-    found = await pages(shop, "/api/v1/audit?limit=2", "entries")
-    assert [entry["action"] for entry in found] == ["submit"] * 3 + ["publish"] * 3
+    entries = await pages(shop, "/api/v1/audit?limit=2", "entries")
+    assert [entry["action"] for entry in entries] == ["submit"] * 3 + ["publish"] * 3
     assert (await shop.get("/api/v1/audit", key=await shop.make_key("operator"))).status == 403

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 import pytest
-from browsing import Browser, roles_are_asked_for, token_of
-from doors import Api
-from lab import Lab
+from tests.support.api_client import ApiClient
+from tests.support.harness import Harness
+from tests.support.page_client import PageClient, check_required_roles, form_token
 
 from cograil.store import job_snapshot as store
 from cograil.store.job_progress_queries import new_events
@@ -56,15 +56,15 @@ nodes:
 
 
 @pytest.fixture
-def browser(api: Api) -> Browser:
-    return Browser(api)
+def browser(api: ApiClient) -> PageClient:
+    return PageClient(api)
 
 
 # -- who comes in -------------------------------------------------------------------------------------------
 
 
-async def test_without_keys_pages_are_open_here_as_the_api_is(browser: Browser, lab: Lab) -> None:
-    await lab.publish(HELLO)
+async def test_without_keys_pages_are_open_here_as_the_api_is(browser: PageClient, harness: Harness) -> None:
+    await harness.publish(HELLO)
     page = await browser.get("/ui/workflows/hello")
     assert page.status == 200
     assert b"admin of default" in page.raw
@@ -74,7 +74,7 @@ async def test_without_keys_pages_are_open_here_as_the_api_is(browser: Browser, 
     assert away.status == 403
 
 
-async def test_who_names_no_page_is_shown_the_first(browser: Browser) -> None:
+async def test_the_root_redirects_browsers_to_the_first_page(browser: PageClient) -> None:
     """For now only: a browser that kept it would come here with whatever is at this port tomorrow."""
     for path, status in (("/", 307), ("/ui", 308)):
         answer = await browser.get(path)
@@ -83,23 +83,23 @@ async def test_who_names_no_page_is_shown_the_first(browser: Browser) -> None:
         assert (answer.status, answer.headers["content-type"]) == (404, "application/problem+json")
 
 
-async def test_with_keys_one_logs_in_and_the_cookie_is_no_key(browser: Browser, api: Api) -> None:
+async def test_with_keys_one_logs_in_and_the_cookie_is_no_key(browser: PageClient, api: ApiClient) -> None:
     key = await api.make_key("viewer", name="ada")
     sent = await browser.get("/ui/jobs?status=failed")
     assert (sent.status, sent.headers["location"]) == (303, "/ui/login?next=/ui/jobs%3Fstatus%3Dfailed")
     answer = await browser.login(key, "/ui/jobs?status=failed")
     assert (answer.status, answer.headers["location"]) == (303, "/ui/jobs?status=failed")
-    told = answer.headers["set-cookie"].lower()
-    assert "httponly" in told
-    assert "samesite=lax" in told
-    assert "path=/ui" in told
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=lax" in cookie
+    assert "path=/ui" in cookie
     assert key.split("_", 2)[2] not in answer.headers["set-cookie"]
     page = await browser.get("/ui/jobs")
     assert page.status == 200
     assert b"viewer of default" in page.raw
 
 
-async def test_a_cookie_that_is_not_as_we_made_it_is_nobody(browser: Browser, api: Api) -> None:
+async def test_a_cookie_that_is_not_as_we_made_it_is_nobody(browser: PageClient, api: ApiClient) -> None:
     viewer, admin = await api.make_key("viewer"), await api.make_key("admin")
     await browser.login(viewer)
     mine = browser.cookies["cograil_ui"]
@@ -115,18 +115,20 @@ async def test_a_cookie_that_is_not_as_we_made_it_is_nobody(browser: Browser, ap
     assert (await browser.get("/ui/")).status == 200
 
 
-async def test_a_session_ends_with_its_key(browser: Browser, api: Api, lab: Lab) -> None:
+async def test_a_session_ends_with_its_key(browser: PageClient, api: ApiClient, harness: Harness) -> None:
     key = await api.make_key("admin")
     await api.make_key("viewer")
     await browser.login(key)
     assert (await browser.get("/ui/")).status == 200
-    await lab.rows("update cograil.keys set revoked_at = now() where id = %(id)s", id=key.split("_")[1])
+    await harness.rows("update cograil.keys set revoked_at = now() where id = %(id)s", id=key.split("_")[1])
     keys: Any = api.context.keys
     keys._known.clear()  # five seconds later
     assert (await browser.get("/ui/")).status == 303
 
 
-async def test_login_leads_to_no_other_site_and_keeps_guessers_out(browser: Browser, api: Api) -> None:
+async def test_login_leads_to_no_other_site_and_keeps_guessers_out(
+    browser: PageClient, api: ApiClient
+) -> None:
     key = await api.make_key("viewer")
     for place in ("https://evil.example/", "//evil.example", "/ui/\\evil", "/api/v1/jobs"):
         assert (await browser.login(key, place)).headers["location"] == "/ui/"
@@ -137,8 +139,10 @@ async def test_login_leads_to_no_other_site_and_keeps_guessers_out(browser: Brow
     assert other.status in (403, 429)
 
 
-async def test_another_tenants_job_is_not_there(browser: Browser, api: Api, lab: Lab) -> None:
-    job_id = await lab.submit(HELLO)
+async def test_another_tenants_job_is_not_there(
+    browser: PageClient, api: ApiClient, harness: Harness
+) -> None:
+    job_id = await harness.submit(HELLO)
     await browser.login(await api.make_key("admin", tenant="other"))
     for path in ("", "/timeline", "/nodes/greet", "/state"):
         assert (await browser.get(f"/ui/jobs/{job_id}{path}", accept="*/*")).status == 404
@@ -146,18 +150,18 @@ async def test_another_tenants_job_is_not_there(browser: Browser, api: Api, lab:
     assert job_id.encode() not in page.raw
 
 
-async def test_every_page_and_every_form_asks_for_its_role(browser: Browser) -> None:
-    await roles_are_asked_for(browser, ROUTERS)
+async def test_every_page_and_every_form_asks_for_its_role(browser: PageClient) -> None:
+    await check_required_roles(browser, ROUTERS)
 
 
 # -- forms --------------------------------------------------------------------------------------------------
 
 
 async def test_a_form_needs_its_token_its_origin_a_yes_and_the_role(
-    browser: Browser, api: Api, lab: Lab
+    browser: PageClient, api: ApiClient, harness: Harness
 ) -> None:
-    job_id = await lab.submit(ASK)
-    await lab.advance()
+    job_id = await harness.submit(ASK)
+    await harness.advance()
     path = f"/ui/jobs/{job_id}/cancel"
     await browser.login(await api.make_key("submitter"))
     token = await browser.token(f"/ui/jobs/{job_id}")
@@ -169,23 +173,23 @@ async def test_a_form_needs_its_token_its_origin_a_yes_and_the_role(
     assert (await browser.post(path, yes, sec_fetch_site="cross-site")).status == 403
     assert (await browser.post(path, yes, content_type="text/plain")).status == 415
     assert (await browser.post(f"/ui/jobs/{job_id}/pause", yes)).status == 403  # that takes an operator
-    asked = await browser.post(path, {"token": token})
-    assert (asked.status, b"Cancel this job?" in asked.raw) == (200, True)
-    assert (await lab.job(job_id))["status"] == "running"
+    confirmation = await browser.post(path, {"token": token})
+    assert (confirmation.status, b"Cancel this job?" in confirmation.raw) == (200, True)
+    assert (await harness.job(job_id))["status"] == "running"
     done = await browser.post(path, yes | {"reason": "enough", "back": "//evil.example"})
     assert (done.status, done.headers["location"]) == (303, "/ui/")
-    assert (await lab.job(job_id))["status"] == "cancelled"
-    (entry,) = await lab.rows("select action, target, role, data ->> 'reason' from cograil.audit_log")
+    assert (await harness.job(job_id))["status"] == "cancelled"
+    (entry,) = await harness.rows("select action, target, role, data ->> 'reason' from cograil.audit_log")
     assert entry == ("cancel", job_id, "submitter", "enough")
 
 
-async def test_a_form_that_is_sent_twice_makes_one_job(browser: Browser, lab: Lab) -> None:
-    await lab.publish(HELLO)
+async def test_a_form_that_is_sent_twice_makes_one_job(browser: PageClient, harness: Harness) -> None:
+    await harness.publish(HELLO)
     page = await browser.get("/ui/submit?workflow_id=hello")
     once = re.search(rb'name="once" value="([^"]+)"', page.raw)
     assert once is not None
     form = {
-        "token": token_of(page),
+        "token": form_token(page),
         "once": once[1].decode(),
         "workflow_id": "hello",
         "way": "json",
@@ -194,23 +198,25 @@ async def test_a_form_that_is_sent_twice_makes_one_job(browser: Browser, lab: La
     answers = [await browser.post("/ui/submit", form) for _ in range(2)]
     assert [answer.status for answer in answers] == [303, 303]
     assert len({answer.headers["location"] for answer in answers}) == 1
-    assert await lab.rows("select count(*) from cograil.jobs") == [(1,)]
+    assert await harness.rows("select count(*) from cograil.jobs") == [(1,)]
     wrong = await browser.post("/ui/submit", form | {"once": "another", "json": "[1"})
     assert (wrong.status, b"this is not valid JSON" in wrong.raw) == (422, True)
 
 
-async def test_a_field_that_does_not_fit_the_workflow_is_marked(browser: Browser, lab: Lab) -> None:
-    await lab.publish(HELLO.replace("nodes:", "inputs: {count: {type: integer}}\nnodes:"))
+async def test_a_field_that_does_not_fit_the_workflow_is_marked(
+    browser: PageClient, harness: Harness
+) -> None:
+    await harness.publish(HELLO.replace("nodes:", "inputs: {count: {type: integer}}\nnodes:"))
     page = await browser.get("/ui/submit?workflow_id=hello")
-    form = {"token": token_of(page), "once": "once", "workflow_id": "hello", "way": "fields"}
+    form = {"token": form_token(page), "once": "once", "workflow_id": "hello", "way": "fields"}
     wrong = await browser.post("/ui/submit", form | {"input.count": "1.5"})
     assert (wrong.status, b'aria-invalid="true"' in wrong.raw) == (422, True), wrong.raw
 
 
-async def test_what_a_job_says_is_text_and_never_markup(browser: Browser, api: Api, lab: Lab) -> None:
+async def test_text_of_a_job_is_never_markup(browser: PageClient, api: ApiClient, harness: Harness) -> None:
     nasty = "</script><script>alert(1)</script>"
-    await lab.publish(HELLO)
-    job_id = await lab.submit(HELLO, {"name": nasty}, labels={"<b>": nasty}, submitted_by=nasty[:60])
+    await harness.publish(HELLO)
+    job_id = await harness.submit(HELLO, {"name": nasty}, labels={"<b>": nasty}, submitted_by=nasty[:60])
     for path in (f"/ui/jobs/{job_id}", "/ui/jobs", f"/ui/jobs?q={nasty[9:15]}", "/ui/"):
         page = await browser.get(path)
         assert page.status == 200
@@ -222,7 +228,7 @@ async def test_what_a_job_says_is_text_and_never_markup(browser: Browser, api: A
         assert re.search(rb'\son\w+="|\sstyle="|javascript:', page.raw) is None
 
 
-async def test_static_files_are_kept_for_good_under_the_name_of_what_is_in_them(browser: Browser) -> None:
+async def test_static_files_are_kept_for_good_under_the_name_of_what_is_in_them(browser: PageClient) -> None:
     page = await browser.get("/ui/")
     path = re.search(rb'href="(/ui/static/[0-9a-f]{12}/app.css)"', page.raw)
     assert path is not None
@@ -237,14 +243,14 @@ async def test_static_files_are_kept_for_good_under_the_name_of_what_is_in_them(
 # -- how it was ---------------------------------------------------------------------------------------------
 
 
-async def test_at_its_last_event_the_past_is_the_present_and_before_it_only_grows(lab: Lab) -> None:
-    async with lab.running():
-        job_id = await lab.submit(STORY)
-        await lab.ended(job_id)
-    async with lab.db.transaction("test") as tx:
-        found = await find_job(tx, job_id)
-        assert found is not None
-        workflow = await lab.engine_context.definitions.get(tx, found[1])
+async def test_at_its_last_event_the_past_is_the_present_and_before_it_only_grows(harness: Harness) -> None:
+    async with harness.running():
+        job_id = await harness.submit(STORY)
+        await harness.ended(job_id)
+    async with harness.db.transaction("test") as tx:
+        stored = await find_job(tx, job_id)
+        assert stored is not None
+        workflow = await harness.engine_context.definitions.get(tx, stored[1])
         events = await new_events(tx, job_id, 0)
         now = await store.load_job_snapshot(tx, job_id, "default")
         assert now is not None
@@ -260,16 +266,17 @@ async def test_at_its_last_event_the_past_is_the_present_and_before_it_only_grow
     assert past[-1]["nodes"]["spread"]["children"] == {"completed": 3}
     assert {node["status"] for node in past[0]["nodes"].values()} == {"pending"}
     done = [
-        sum(one["counts"].get(status, 0) for status in ("completed", "skipped", "failed")) for one in past
+        sum(moment["counts"].get(status, 0) for status in ("completed", "skipped", "failed"))
+        for moment in past
     ]
     assert done == sorted(done)  # nothing that has ended in this job begins again
 
 
-async def test_a_node_of_the_past_shows_what_was_known_then(browser: Browser, lab: Lab) -> None:
-    async with lab.running():
-        job_id = await lab.submit(HELLO)
-        await lab.ended(job_id)
-    seqs = {event["event_type"]: event["seq"] for event in await lab.events(job_id)}
+async def test_a_node_of_the_past_shows_what_was_known_then(browser: PageClient, harness: Harness) -> None:
+    async with harness.running():
+        job_id = await harness.submit(HELLO)
+        await harness.ended(job_id)
+    seqs = {event["event_type"]: event["seq"] for event in await harness.events(job_id)}
     before = await browser.get(f"/ui/jobs/{job_id}/nodes/greet?at={seqs['node_ready']}")
     during = await browser.get(f"/ui/jobs/{job_id}/nodes/greet?at={seqs['node_dispatched']}")
     after = await browser.get(f"/ui/jobs/{job_id}/nodes/greet?at={seqs['node_completed']}")
@@ -284,11 +291,11 @@ async def test_a_node_of_the_past_shows_what_was_known_then(browser: Browser, la
 
 
 async def test_a_job_with_ten_thousand_children_is_a_small_page_and_a_quick_one(
-    browser: Browser, lab: Lab
+    browser: PageClient, harness: Harness
 ) -> None:
-    job_id = await lab.submit(FAN, {"items": list(range(10_000))})
-    await lab.advance()
-    assert await lab.rows("select count(*) from cograil.nodes where parent is not null") == [(10_000,)]
+    job_id = await harness.submit(FAN, {"items": list(range(10_000))})
+    await harness.advance()
+    assert await harness.rows("select count(*) from cograil.nodes where parent is not null") == [(10_000,)]
     for path in ("", "/state", "/timeline", "/nodes/spread", "/at?seq=9000", "/nodes/spread/strip"):
         await browser.get(f"/ui/jobs/{job_id}{path}", accept="*/*")  # what is prepared once
         begun = time.perf_counter()
@@ -306,11 +313,13 @@ async def test_a_job_with_ten_thousand_children_is_a_small_page_and_a_quick_one(
     assert whole < 300_000
 
 
-async def test_jobs_are_found_by_label_and_input_page_by_page(browser: Browser, lab: Lab) -> None:
-    await lab.publish(HELLO)
-    await lab.submit_many(HELLO, [{"name": f"Ada {number}"} for number in range(60)], labels={"team": "maps"})
-    await lab.submit_many(HELLO, [{"name": "Grace"}], labels={"team": "maps", "urgent": ""})
-    await lab.submit_many(HELLO, [{"name": "Grace"}])
+async def test_jobs_are_found_by_label_and_input_page_by_page(browser: PageClient, harness: Harness) -> None:
+    await harness.publish(HELLO)
+    await harness.submit_many(
+        HELLO, [{"name": f"Ada {number}"} for number in range(60)], labels={"team": "maps"}
+    )
+    await harness.submit_many(HELLO, [{"name": "Grace"}], labels={"team": "maps", "urgent": ""})
+    await harness.submit_many(HELLO, [{"name": "Grace"}])
 
     async def found(path: str) -> int:
         page = await browser.get(path)

@@ -6,9 +6,9 @@ import re
 
 import orjson
 import pytest
-from browsing import Browser, token_of
-from doors import Api
-from lab import Lab
+from tests.support.api_client import ApiClient
+from tests.support.harness import Harness
+from tests.support.page_client import PageClient, form_token
 
 from cograil.model.outcome import Failed
 
@@ -27,37 +27,39 @@ TRACEBACK = "Traceback (most recent call last):\n  KeyError: 'mars'"
 
 
 @pytest.fixture
-def browser(api: Api) -> Browser:
-    return Browser(api)
+def browser(api: ApiClient) -> PageClient:
+    return PageClient(api)
 
 
-async def pay(lab: Lab, *, ships: bool) -> str:
+async def pay(harness: Harness, *, ships: bool) -> str:
     """A job that charged, could tell nobody, and shipped or failed to."""
-    await lab.publish(PAY)
-    job_id = await lab.submit(PAY)
-    hand = await lab.hand()
+    await harness.publish(PAY)
+    job_id = await harness.submit(PAY)
+    worker = await harness.manual_worker()
     broken = Failed("handler_error", "KeyError: 'mars'", details={"traceback": TRACEBACK})
-    while items := await hand.claim():
+    while items := await worker.claim():
         for item in items:
             works = item.handler in ("charge", "thank") or (ships and item.handler == "ship")
-            await hand.report(item, {"done": item.handler} if works else broken)
-        await lab.advance()
-    assert (await lab.job(job_id))["status"] == ("completed" if ships else "failed")
+            await worker.report(item, {"done": item.handler} if works else broken)
+        await harness.advance()
+    assert (await harness.job(job_id))["status"] == ("completed" if ships else "failed")
     return job_id
 
 
 def rows_of(page: bytes) -> dict[str, tuple[str, str]]:
     """What the preview says of each node: what becomes of it, and with which key."""
-    found = re.findall(rb'<tr class="way-(\w+)"><td class="word">(\w+)</td>.*?<td>([^\n]*?)</td></tr>', page)
-    told = {}
-    for way, name, cells in found:
+    matches = re.findall(
+        rb'<tr class="way-(\w+)"><td class="word">(\w+)</td>.*?<td>([^\n]*?)</td></tr>', page
+    )
+    rows = {}
+    for way, name, cells in matches:
         last = re.sub(rb"<[^>]*>", b"", cells.split(b"<td>")[-1])
-        told[name.decode()] = (way.decode(), last.decode())
-    return told
+        rows[name.decode()] = (way.decode(), last.decode())
+    return rows
 
 
-async def test_a_failed_job_says_why_and_what_to_do(browser: Browser, lab: Lab) -> None:
-    job_id = await pay(lab, ships=False)
+async def test_a_failed_job_says_why_and_what_to_do(browser: PageClient, harness: Harness) -> None:
+    job_id = await pay(harness, ships=False)
     page = (await browser.get(f"/ui/jobs/{job_id}")).raw.decode()
     assert "Why it failed" in page
     assert "failed in attempt 1 of 1" in page
@@ -70,15 +72,15 @@ async def test_a_failed_job_says_why_and_what_to_do(browser: Browser, lab: Lab) 
     assert '<progress max="100" value="25.0" data-progress class="failed"' in page
 
 
-async def test_a_completed_job_is_full(browser: Browser, lab: Lab) -> None:
-    job_id = await pay(lab, ships=True)
+async def test_a_completed_job_is_full(browser: PageClient, harness: Harness) -> None:
+    job_id = await pay(harness, ships=True)
     page = (await browser.get(f"/ui/jobs/{job_id}")).raw.decode()
     assert '<progress max="100" value="100.0" data-progress class="completed"' in page
     assert "Submit again" in page
 
 
-async def test_a_retry_is_previewed_with_its_keys_and_done(browser: Browser, lab: Lab) -> None:
-    job_id = await pay(lab, ships=False)
+async def test_a_retry_is_previewed_with_its_keys_and_done(browser: PageClient, harness: Harness) -> None:
+    job_id = await pay(harness, ships=False)
     page = await browser.get(f"/ui/jobs/{job_id}/retry")
     assert rows_of(page.raw) == {
         "charge": ("kept", ""),
@@ -87,7 +89,7 @@ async def test_a_retry_is_previewed_with_its_keys_and_done(browser: Browser, lab
         "thank": ("again", "same"),
     }
     assert b"Nothing is changed for it" in page.raw
-    fields = {"token": token_of(page), "from_node": "charge", "way": "form", "input.order": "7"}
+    fields = {"token": form_token(page), "from_node": "charge", "way": "form", "input.order": "7"}
     fields |= {"input.to": "earth", "do": "preview"}
     seen = await browser.post(f"/ui/jobs/{job_id}/retry", fields)
     assert rows_of(seen.raw)["charge"] == ("again", "new")
@@ -95,17 +97,17 @@ async def test_a_retry_is_previewed_with_its_keys_and_done(browser: Browser, lab
     assert b"Nothing is changed for it" not in seen.raw
     done = await browser.post(f"/ui/jobs/{job_id}/retry", fields | {"from_node": "ship", "do": "retry"})
     assert done.status == 303
-    again = await lab.job(done.headers["location"].rsplit("/", 1)[1])
+    again = await harness.job(done.headers["location"].rsplit("/", 1)[1])
     assert (again["retry_of"], again["input_params"]["to"]) == (job_id, "earth")
 
 
-async def test_a_retry_never_ends_in_a_dead_end(browser: Browser, lab: Lab) -> None:
-    job_id = await pay(lab, ships=True)
+async def test_a_retry_never_ends_in_a_dead_end(browser: PageClient, harness: Harness) -> None:
+    job_id = await pay(harness, ships=True)
     page = await browser.get(f"/ui/jobs/{job_id}/retry")
     assert page.status == 200
     assert b"Choose the node from which to run it again." in page.raw
     fields = {
-        "token": token_of(page),
+        "token": form_token(page),
         "from_node": "",
         "way": "json",
         "json": '{"order": "x"}',
@@ -117,23 +119,23 @@ async def test_a_retry_never_ends_in_a_dead_end(browser: Browser, lab: Lab) -> N
     late = await browser.post(f"/ui/jobs/{job_id}/retry", fields | {"json": '{"order": 7, "to": "mars"}'})
     assert late.status == 409
     assert b'name="from_node"' in late.raw  # the form is still there
-    open_job = await lab.submit(PAY)
+    open_job = await harness.submit(PAY)
     running = await browser.get(f"/ui/jobs/{open_job}/retry")
     assert b"It can be retried once it has ended" in running.raw
 
 
-async def test_an_ended_job_is_submitted_again_with_its_inputs(browser: Browser, lab: Lab) -> None:
-    job_id = await pay(lab, ships=False)
+async def test_an_ended_job_is_submitted_again_with_its_inputs(browser: PageClient, harness: Harness) -> None:
+    job_id = await pay(harness, ships=False)
     page = (await browser.get(f"/ui/submit?again={job_id}")).raw
     assert b'name="input.to" value="mars"' in page
     assert b'name="version" value="1"' in page
     assert (await browser.get("/ui/submit?again=01a1ee65-1c7d-7000-8000-000000000000")).status == 404
 
 
-async def test_the_form_of_the_only_workflow_is_shown_at_once(browser: Browser, lab: Lab) -> None:
-    await lab.publish(PAY)
+async def test_the_form_of_the_only_workflow_is_shown_at_once(browser: PageClient, harness: Harness) -> None:
+    await harness.publish(PAY)
     assert b'name="input.to"' in (await browser.get("/ui/submit")).raw
-    await lab.publish(PAY.replace("workflow_id: pay", "workflow_id: other"))
+    await harness.publish(PAY.replace("workflow_id: pay", "workflow_id: other"))
     assert b'href="/ui/submit?workflow_id=other"' in (await browser.get("/ui/submit")).raw
 
 
@@ -148,14 +150,14 @@ insert into cograil.task_logs (job_id, node_id, attempt, lines) values
 """
 
 
-async def logged(lab: Lab) -> str:
-    job_id = await lab.submit(PAY)
-    await lab.rows(LOG, job=job_id)
+async def logged(harness: Harness) -> str:
+    job_id = await harness.submit(PAY)
+    await harness.rows(LOG, job=job_id)
     return job_id
 
 
-async def test_the_logs_of_a_job_have_pages_and_filters(api: Api, lab: Lab) -> None:
-    job_id = await logged(lab)
+async def test_the_logs_of_a_job_have_pages_and_filters(api: ApiClient, harness: Harness) -> None:
+    job_id = await logged(harness)
     path = f"/api/v1/jobs/{job_id}/logs"
 
     async def messages(query: str) -> list[str]:
@@ -176,15 +178,15 @@ async def test_the_logs_of_a_job_have_pages_and_filters(api: Api, lab: Lab) -> N
     assert (await api.get(f"/api/v1/jobs/{job_id[:-1]}0/logs")).status in (404, 200)
 
 
-async def test_the_log_page_interleaves_nodes_and_shows_fields(browser: Browser, lab: Lab) -> None:
-    job_id = await logged(lab)
+async def test_the_log_page_interleaves_nodes_and_shows_fields(browser: PageClient, harness: Harness) -> None:
+    job_id = await logged(harness)
     page = (await browser.get(f"/ui/jobs/{job_id}/logs")).raw.decode()
     places = [page.index(text) for text in ("charged", "lost &lt;b&gt;", "> slow")]
     assert places == sorted(places)
     assert "order=7" in page
     assert "order=7" in (await browser.get(f"/ui/jobs/{job_id}/nodes/charge")).raw.decode()
-    found = (await browser.get(f"/ui/jobs/{job_id}/logs?level=error")).raw.decode()
-    assert ("charged" in found, "lost &lt;b&gt;" in found) == (False, True)
+    errors_page = (await browser.get(f"/ui/jobs/{job_id}/logs?level=error")).raw.decode()
+    assert ("charged" in errors_page, "lost &lt;b&gt;" in errors_page) == (False, True)
     text = await browser.get(f"/ui/jobs/{job_id}/logs/download?format=text&node=charge")
     assert text.raw.splitlines()[0] == b"2026-11-18T10:00:00+00:00 charge#1 info charged order=7"
     assert text.headers["content-disposition"] == f'attachment; filename="{job_id}.log"'
@@ -202,10 +204,10 @@ nodes:
 """
 
 
-async def test_nodes_hide_children_and_sort_them_by_number(browser: Browser, lab: Lab) -> None:
-    await lab.publish(MANY)
-    await lab.submit(MANY)
-    await lab.advance()
+async def test_nodes_hide_children_and_sort_them_by_number(browser: PageClient, harness: Harness) -> None:
+    await harness.publish(MANY)
+    await harness.submit(MANY)
+    await harness.advance()
 
     async def names(query: str) -> list[str]:
         page = (await browser.get(f"/ui/nodes{query}")).raw.decode()
@@ -217,9 +219,11 @@ async def test_nodes_hide_children_and_sort_them_by_number(browser: Browser, lab
     assert b'data-name="Attempt" class="right">-<' in (await browser.get("/ui/nodes")).raw
 
 
-async def test_the_filter_of_nodes_says_queued_for_what_is_dispatched(browser: Browser, lab: Lab) -> None:
-    await lab.submit(MANY)
-    await lab.advance()
+async def test_the_filter_of_nodes_says_queued_for_what_is_dispatched(
+    browser: PageClient, harness: Harness
+) -> None:
+    await harness.submit(MANY)
+    await harness.advance()
     page = (await browser.get("/ui/nodes?children=yes&status=dispatched")).raw.decode()
     assert '<option value="dispatched" selected>queued</option>' in page
     assert "cut__3" in page
@@ -231,7 +235,7 @@ async def test_the_filter_of_nodes_says_queued_for_what_is_dispatched(browser: B
 # -- the reference of the API, and what is not there -----------------------------------------------
 
 
-async def test_docs_lead_to_the_reference_of_the_api(browser: Browser) -> None:
+async def test_docs_lead_to_the_reference_of_the_api(browser: PageClient) -> None:
     moved = await browser.get("/docs")
     assert (moved.status, moved.headers["location"]) == (307, "/ui/docs")
     page = (await browser.get("/ui/docs")).raw.decode()
@@ -242,17 +246,17 @@ async def test_docs_lead_to_the_reference_of_the_api(browser: Browser) -> None:
     assert orjson.loads((await browser.get("/ui/docs/openapi.json", accept="*/*")).raw)["openapi"] == "3.1.0"
 
 
-async def test_a_deadline_has_its_date(browser: Browser, lab: Lab) -> None:
+async def test_a_deadline_has_its_date(browser: PageClient, harness: Harness) -> None:
     text = (
         "workflow_id: ask\nnodes:\n  q: {type: approval, timeout_seconds: 80000, approval: {message: Pay?}}\n"
     )
-    job_id = await lab.submit(text)
+    job_id = await harness.submit(text)
     page = (await browser.get(f"/ui/jobs/{job_id}")).raw.decode()
     assert re.search(r"until <time [^>]*>\d{4}-\d\d-\d\d \d\d:\d\d", page)
     assert "Pay?" in page
 
 
-async def test_a_page_that_does_not_exist_keeps_the_menu(browser: Browser) -> None:
+async def test_a_page_that_does_not_exist_keeps_the_menu(browser: PageClient) -> None:
     page = await browser.get("/ui/nothing")
     assert page.status == 404
     assert b"admin of default" in page.raw

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Browser
-from doors import Api
-from lab import Lab
+from tests.support.api_client import ApiClient
+from tests.support.harness import Harness
+from tests.support.page_client import PageClient
 
 import cograil.ui
 from cograil.ui.rendering import detail, size
@@ -47,18 +47,18 @@ DATE = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
 
 
 @pytest.fixture
-def browser(api: Api) -> Browser:
-    return Browser(api)
+def browser(api: ApiClient) -> PageClient:
+    return PageClient(api)
 
 
-async def text_of(browser: Browser, path: str) -> str:
+async def text_of(browser: PageClient, path: str) -> str:
     page = await browser.get(path)
     assert page.status == 200, page.raw
     return page.raw.decode()
 
 
 async def test_a_subscription_is_added_shown_once_with_its_secret_and_removed(
-    browser: Browser, lab: Lab
+    browser: PageClient, harness: Harness
 ) -> None:
     token = await browser.token("/ui/deliveries")
     url = "https://example.com/mine"
@@ -71,18 +71,18 @@ async def test_a_subscription_is_added_shown_once_with_its_secret_and_removed(
     assert secret is not None
     page = await browser.get("/ui/deliveries")
     assert (url.encode() in page.raw, secret[0] in page.raw) == (True, False)
-    ((subscription,),) = await lab.rows("select id::text from cograil.subscriptions")
+    ((subscription,),) = await harness.rows("select id::text from cograil.subscriptions")
     assert (await browser.post("/ui/subscriptions", {"url": url})).status == 403  # without the token
     done = await browser.post(
         f"/ui/subscriptions/{subscription}/remove", {"token": token, "confirmed": "yes"}
     )
     assert done.status == 303
     assert url.encode() not in (await browser.get("/ui/deliveries")).raw
-    actions = await lab.rows("select action from cograil.audit_log order by id")
+    actions = await harness.rows("select action from cograil.audit_log order by id")
     assert actions == [("subscribe",), ("unsubscribe",)]
 
 
-async def test_admins_see_the_keys_of_their_tenant_and_no_secret(browser: Browser) -> None:
+async def test_admins_see_the_keys_of_their_tenant_and_no_secret(browser: PageClient) -> None:
     key = await browser.api.make_key("admin", name="ada")
     foreign = await browser.api.make_key("admin", tenant="other", name="eve")
     await browser.login(key)
@@ -94,15 +94,17 @@ async def test_admins_see_the_keys_of_their_tenant_and_no_secret(browser: Browse
     assert foreign.split("_")[1] not in page
 
 
-async def test_settings_are_shown_with_masked_passwords(browser: Browser) -> None:
+async def test_settings_are_shown_with_masked_passwords(browser: PageClient) -> None:
     page = await text_of(browser, "/ui/settings")
     assert "COGRAIL_LEASE__SECONDS" in page
     assert not re.search(r"://[^:@/<]+:(?!\*)[^@<]+@", page)
 
 
-async def test_an_approval_shows_message_and_input_and_preselects_nothing(browser: Browser, lab: Lab) -> None:
-    await lab.publish(ASK)
-    async with lab.running():
+async def test_an_approval_shows_message_and_input_and_preselects_nothing(
+    browser: PageClient, harness: Harness
+) -> None:
+    await harness.publish(ASK)
+    async with harness.running():
         await browser.api.submit("ask", input_params={"amount": 120})
         page = await _page_with(browser, "Pay back 120?")
     assert '"amount": 120' in page.replace("&#34;", '"')
@@ -113,7 +115,7 @@ async def test_an_approval_shows_message_and_input_and_preselects_nothing(browse
         ), name
 
 
-async def _page_with(browser: Browser, text: str) -> str:
+async def _page_with(browser: PageClient, text: str) -> str:
     for _ in range(200):
         page = await text_of(browser, "/ui/approvals")
         if text in page:
@@ -121,8 +123,8 @@ async def _page_with(browser: Browser, text: str) -> str:
     raise AssertionError(f"{text!r} does not appear")
 
 
-async def test_workers_show_load_host_and_version(browser: Browser, lab: Lab) -> None:
-    async with lab.running():
+async def test_workers_show_load_host_and_version(browser: PageClient, harness: Harness) -> None:
+    async with harness.running():
         page = await text_of(browser, "/ui/workers")
         for _ in range(200):
             if "slots" in page:
@@ -136,14 +138,16 @@ async def test_workers_show_load_host_and_version(browser: Browser, lab: Lab) ->
     assert "Handlers</th>" not in orchestrators
 
 
-async def test_an_orchestrator_keeps_its_host_and_version_while_it_runs(lab: Lab, eventually: Any) -> None:
+async def test_an_orchestrator_keeps_its_host_and_version_while_it_runs(
+    harness: Harness, eventually: Any
+) -> None:
     async def after_a_tick() -> list[Any]:
-        return await lab.rows(
+        return await harness.rows(
             "select info ->> 'host', info ->> 'version' from cograil.processes"
             " where kind = 'orchestrator' and info ? 'clock_offset_seconds'"
         )
 
-    async with lab.orchestrator():
+    async with harness.orchestrator():
         ((host, version),) = await eventually(after_a_tick)
     assert host
     assert version

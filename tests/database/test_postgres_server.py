@@ -161,15 +161,15 @@ def test_a_server_that_outlived_its_parent_is_shut_down_first(parent: Parent) ->
     execute(parent.conninfo, "create table kept as select 1 as x")
     parent.server.suspend()
     parent.kill()
-    said: list[str] = []
+    messages: list[str] = []
 
     def report(message: str) -> None:
-        said.append(message)
+        messages.append(message)
         parent.server.resume()
 
     with EmbeddedPostgres(data_dir, report=report) as server:
         assert execute(server.conninfo, "select x from kept") == [1]
-    assert any(f"process {parent.server.pid})" in message for message in said)
+    assert any(f"process {parent.server.pid})" in message for message in messages)
 
 
 def test_committed_rows_survive_a_kill_of_the_server(tmp_path: Path) -> None:
@@ -182,8 +182,8 @@ def test_committed_rows_survive_a_kill_of_the_server(tmp_path: Path) -> None:
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
     server.stop()
-    said: list[str] = []
-    with EmbeddedPostgres(tmp_path, report=said.append) as server:
+    messages: list[str] = []
+    with EmbeddedPostgres(tmp_path, report=messages.append) as server:
         assert execute(server.conninfo, "select count(*) from kept") == [5000]
     assert "was not properly shut down" in server.log.read_text()
 
@@ -197,16 +197,16 @@ def test_a_start_waits_for_sessions_that_outlived_their_server(tmp_path: Path) -
         session.suspend()
         os.kill(server.pid, signal.SIGKILL)
         server.stop()
-    said: list[str] = []
+    messages: list[str] = []
 
     def report(message: str) -> None:
-        said.append(message)
+        messages.append(message)
         session.resume()
 
     with EmbeddedPostgres(tmp_path, report=report) as server:
         assert execute(server.conninfo, "select 1") == [1]
-    assert said
-    assert set(said) == {"waiting for the last processes of the previous PostgreSQL"}
+    assert messages
+    assert set(messages) == {"waiting for the last processes of the previous PostgreSQL"}
 
 
 def test_a_recycled_process_id_in_the_pid_file_does_no_harm(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Lease, slots and idempotency under any order of submit, claim, kill, retry, cancel and expiry.
 
 A small model says after each step who must hold what; the database is asked for everything, and time
-passes by moving the times in it. `test_primitives_at_once.py` makes such moves from many connections.
+passes by moving the times in it. `test_primitives_concurrency.py` makes such moves from many connections.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from lab import Hand, Lab, open_lab
+from tests.support.harness import Harness, ManualWorker, open_harness
 
 from cograil.definitions import read_workflow
 from cograil.model.outcome import Failed, WorkItem
@@ -73,14 +73,14 @@ class Turn:
 class Primitives(RuleBasedStateMachine):
     """The model, and the real thing beside it."""
 
-    def __init__(self, runner: asyncio.Runner, lab: Lab) -> None:
+    def __init__(self, runner: asyncio.Runner, harness: Harness) -> None:
         super().__init__()
-        self.runner, self.lab = runner, lab
+        self.runner, self.harness = runner, harness
         self.name = f"n{next(NUMBERS)}"
         self.key = Key("default", "property", self.name)
         self.jobs: list[str] = []
         self.live: set[str] = set()
-        self.claimed: list[tuple[Hand, WorkItem]] = []
+        self.claimed: list[tuple[ManualWorker, WorkItem]] = []
         self.lease: Hold | None = None
         self.lease_fences = [0]
         self.slots: dict[int, Hold] = {}
@@ -98,7 +98,7 @@ class Primitives(RuleBasedStateMachine):
     async def in_transaction(self, move: Any, *args: Any, dies: bool = False, **more: Any) -> Any:
         """What the move answers, or Died."""
         try:
-            async with self.lab.db.transaction("property") as tx:
+            async with self.harness.db.transaction("property") as tx:
                 answer = await move(tx, *args, **more)
                 if dies:
                     raise Died
@@ -127,7 +127,7 @@ class Primitives(RuleBasedStateMachine):
 
     def refresh(self) -> None:
         query = "select id::text from cograil.jobs where finished_at is null and id::text = any(%(ids)s)"
-        self.live = {row[0] for row in self.run(self.lab.rows(query, ids=self.jobs))}
+        self.live = {job_id for (job_id,) in self.run(self.harness.rows(query, ids=self.jobs))}
 
     def a_live_job(self, which: int) -> str | None:
         live = [job for job in self.jobs if job in self.live]
@@ -144,7 +144,7 @@ class Primitives(RuleBasedStateMachine):
             raise Died
         draft = await keep_draft(tx, read_workflow(ONE), ONE)
         submission = Submission("w", {}, definition_id=draft.definition_id)
-        (job,) = await submit(tx, self.lab.engine_context, [submission])
+        (job,) = await submit(tx, self.harness.engine_context, [submission])
         assert await idempotency.give(tx, self.key, decision.fence, job)
         assert await leases.give(tx, self.name, lease.fence, job)
         assert await slots.give(tx, self.name, slot, job)
@@ -171,29 +171,29 @@ class Primitives(RuleBasedStateMachine):
 
     @rule()
     def submit_alone(self) -> None:
-        self.jobs.append(self.run(self.lab.submit(ONE)))
+        self.jobs.append(self.run(self.harness.submit(ONE)))
         self.refresh()
 
     @precondition(lambda self: self.live)
     @rule()
     def claim(self) -> None:
-        hand = self.run(self.lab.hand(f"{self.name}-{len(self.claimed)}"))
-        self.claimed += [(hand, item) for item in self.run(hand.claim(1))]
+        worker = self.run(self.harness.manual_worker(f"{self.name}-{len(self.claimed)}"))
+        self.claimed += [(worker, item) for item in self.run(worker.claim(1))]
 
     @precondition(lambda self: self.claimed)
     @rule(which=some)
     def kill_worker(self, which: int) -> None:
-        hand, _ = self.claimed.pop(which % len(self.claimed))
-        self.run(self.lab.bury(hand))
-        self.run(self.lab.advance())
+        worker, _ = self.claimed.pop(which % len(self.claimed))
+        self.run(self.harness.expire_worker(worker))
+        self.run(self.harness.advance())
         self.refresh()
 
     @precondition(lambda self: self.claimed)
     @rule(which=some, fails=st.booleans())
     def report(self, which: int, fails: bool) -> None:
-        hand, item = self.claimed.pop(which % len(self.claimed))
-        self.run(hand.report(item, Failed("oops", "no", retryable=False) if fails else {}))
-        self.run(self.lab.advance())
+        worker, item = self.claimed.pop(which % len(self.claimed))
+        self.run(worker.report(item, Failed("oops", "no", retryable=False) if fails else {}))
+        self.run(self.harness.advance())
         self.refresh()
 
     @precondition(lambda self: self.live)
@@ -201,7 +201,7 @@ class Primitives(RuleBasedStateMachine):
     def cancel(self, which: int) -> None:
         job = self.a_live_job(which)
         assert job is not None
-        self.run(self.lab.cancel(job))
+        self.run(self.harness.cancel(job))
         self.refresh()
 
     @precondition(lambda self: len(self.jobs) > len(self.live))
@@ -209,8 +209,8 @@ class Primitives(RuleBasedStateMachine):
     def retry(self, which: int) -> None:
         ended = [job for job in self.jobs if job not in self.live]
         job = ended[which % len(ended)]
-        if self.run(self.lab.job(job))["status"] != "completed":
-            self.jobs.append(self.run(self.lab.retry(job)))
+        if self.run(self.harness.job(job))["status"] != "completed":
+            self.jobs.append(self.run(self.harness.retry(job)))
             self.refresh()
 
     # -- lease --------------------------------------------------------------------------------------------
@@ -350,7 +350,9 @@ class Primitives(RuleBasedStateMachine):
         is_old = self.turn is not None and self.turn.is_expired and not self.is_turn_live()
         self.move(idempotency.prune)
         query = "select 1 from cograil.idempotency where key = %(name)s"
-        assert bool(self.run(self.lab.rows(query, name=self.name))) == (self.turn is not None and not is_old)
+        assert bool(self.run(self.harness.rows(query, name=self.name))) == (
+            self.turn is not None and not is_old
+        )
         if is_old:
             self.turn = None
 
@@ -361,35 +363,35 @@ class Primitives(RuleBasedStateMachine):
         name = "key" if table == "idempotency" else "name"
         query = f"""update cograil.{table} set {column} = clock_timestamp() - interval '1 s'
                     where {name} = %(name)s and {column} is not null {more}"""
-        self.run(self.lab.rows(query, name=self.name))
+        self.run(self.harness.rows(query, name=self.name))
 
     @invariant()
     def the_lease_is_held_as_the_model_says(self) -> None:
-        found = self.move(leases.find, self.name)
+        lease = self.move(leases.find, self.name)
         held = self.lease if self.is_held(self.lease) else None
-        assert (found and (found.fence, found.job_id)) == (held and (held.fence, held.job))
+        assert (lease and (lease.fence, lease.job_id)) == (held and (held.fence, held.job))
 
     @invariant()
     def the_slots_are_held_as_the_model_says(self) -> None:
-        found = self.move(slots.holders, self.name)
+        holders = self.move(slots.holders, self.name)
         held = {number: (hold.fence, hold.job) for number, hold in self.held_slots().items()}
-        assert {one.number: (one.fence, one.job_id) for one in found} == held
-        assert len(found) <= self.highest_limit
+        assert {holder.number: (holder.fence, holder.job_id) for holder in holders} == held
+        assert len(holders) <= self.highest_limit
 
     def teardown(self) -> None:
         for job in self.live:
-            self.run(self.lab.cancel(job))
+            self.run(self.harness.cancel(job))
 
 
 def test_any_order_of_moves_leaves_what_the_model_says(dsn: str) -> None:
     with asyncio.Runner() as runner:
-        opened = open_lab(dsn)
-        lab = runner.run(opened.__aenter__())
+        opened = open_harness(dsn)
+        harness = runner.run(opened.__aenter__())
         try:
             run_state_machine_as_test(
-                lambda: Primitives(runner, lab),
+                lambda: Primitives(runner, harness),
                 settings=settings(max_examples=40, stateful_step_count=40, deadline=None),
             )
-            assert [str(finding) for finding in runner.run(lab.findings())] == []
+            assert [str(finding) for finding in runner.run(harness.findings())] == []
         finally:
             runner.run(opened.__aexit__(None, None, None))

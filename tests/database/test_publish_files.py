@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab import Lab
 from structlog.testing import capture_logs
+from tests.support.harness import Harness
 
 from cograil.processes.publish_directory import publish_files
 
@@ -13,14 +13,16 @@ FLOW = "workflow_id: flow\nnodes:\n  a: {handler: anwser}\n  b: {handler: hello_
 
 
 async def test_a_misspelt_handler_comes_with_the_one_that_was_probably_meant(
-    lab: Lab, tmp_path: Path
+    harness: Harness, tmp_path: Path
 ) -> None:
     file = tmp_path / "flow.yaml"
     file.write_text(FLOW)
     with capture_logs() as lines:
         for is_dev in (False, True):
             handlers = ["answer", "hello_world"]
-            (published,) = await publish_files(lab.db, lab.engine_context, [file], handlers, is_dev=is_dev)
+            (published,) = await publish_files(
+                harness.db, harness.engine_context, [file], handlers, is_dev=is_dev
+            )
             assert published.problem == ""
             assert published.warnings == (
                 "node 'a': no worker here has a handler 'anwser'; did you mean 'answer'?",

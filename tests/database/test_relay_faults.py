@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from lab import Lab
-from receivers import receiving, relay_settings, relaying
+from tests.support.harness import Harness
+from tests.support.webhook_receiver import open_receiver, relay_settings, run_relay
 
 from cograil import fault_injection
 from cograil.settings import Settings
@@ -23,19 +23,19 @@ UNKNOWN = ["spread.commit.after", "record_deliveries.commit.after"]
 
 
 @pytest.fixture
-def lab_settings() -> Settings:
+def harness_settings() -> Settings:
     return relay_settings()
 
 
 @pytest.fixture(autouse=True)
-def disarmed(lab: Lab) -> Iterator[None]:
-    lab.engine_context.outbound = lab.settings.outbound
+def disarmed(harness: Harness) -> Iterator[None]:
+    harness.engine_context.outbound = harness.settings.outbound
     yield
     fault_injection.arm(None)
 
 
-async def delivered(lab: Lab) -> bool:
-    rows = await lab.rows("select count(*) from cograil.deliveries where state = 'delivered'")
+async def delivered(harness: Harness) -> bool:
+    rows = await harness.rows("select count(*) from cograil.deliveries where state = 'delivered'")
     return rows == [(2,)]
 
 
@@ -44,41 +44,43 @@ async def delivered(lab: Lab) -> bool:
     [*[f"{point}:1:raise" for point in BROKEN], *[f"{point}:1:commit_unknown" for point in UNKNOWN]],
 )
 async def test_a_broken_connection_costs_nothing_and_sends_nothing_twice(
-    lab: Lab, eventually: Any, fault: str
+    harness: Harness, eventually: Any, fault: str
 ) -> None:
     """What was answered is recorded when the database is back: the receiver is not asked again."""
-    async with receiving() as receiver:
-        await lab.submit(HELLO, callback=receiver.callback())
+    async with open_receiver() as receiver:
+        await harness.submit(HELLO, callback=receiver.callback())
         fault_injection.arm(fault)
-        async with relaying(lab):
-            await eventually(lambda: delivered(lab))
+        async with run_relay(harness):
+            await eventually(lambda: delivered(harness))
     assert receiver.types() == KINDS
 
 
 async def test_an_answer_that_was_lost_on_the_way_is_followed_by_the_same_event(
-    lab: Lab, eventually: Any
+    harness: Harness, eventually: Any
 ) -> None:
-    async with receiving() as receiver:
-        await lab.submit(HELLO, callback=receiver.callback())
+    async with open_receiver() as receiver:
+        await harness.submit(HELLO, callback=receiver.callback())
         fault_injection.arm("relay.sent:1:raise")
-        async with relaying(lab):
-            await eventually(lambda: delivered(lab))
+        async with run_relay(harness):
+            await eventually(lambda: delivered(harness))
     assert receiver.types() == [KINDS[0], *KINDS]
-    assert len({(one.event["id"], one.body) for one in receiver.requests}) == 2
+    assert len({(request.event["id"], request.body) for request in receiver.requests}) == 2
 
 
-async def test_a_claim_whose_answer_was_lost_is_sent_when_it_is_over(lab: Lab, eventually: Any) -> None:
-    async with receiving() as receiver:
-        await lab.submit(HELLO, callback=receiver.callback())
+async def test_a_claim_whose_answer_was_lost_is_sent_when_it_is_over(
+    harness: Harness, eventually: Any
+) -> None:
+    async with open_receiver() as receiver:
+        await harness.submit(HELLO, callback=receiver.callback())
         fault_injection.arm("claim_deliveries.commit.after:1:commit_unknown")
-        async with relaying(lab):
+        async with run_relay(harness):
 
             async def is_claimed() -> bool:
                 query = "select count(*) from cograil.deliveries where lease_until is not null and tries = 1"
-                return (await lab.rows(query))[0][0] == 1
+                return (await harness.rows(query))[0][0] == 1
 
             await eventually(is_claimed)
             assert receiver.requests == []
-            await lab.rows("update cograil.deliveries set not_before = now(), lease_until = null")
-            await eventually(lambda: delivered(lab), timeout=15)
+            await harness.rows("update cograil.deliveries set not_before = now(), lease_until = null")
+            await eventually(lambda: delivered(harness), timeout=15)
     assert receiver.types() == KINDS

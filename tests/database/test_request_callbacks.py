@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from doors import Api
-from lab import Lab
 from psycopg.conninfo import make_conninfo
-from receivers import receiving, relay_settings, relaying
+from tests.support.api_client import ApiClient
+from tests.support.harness import Harness
+from tests.support.webhook_receiver import open_receiver, relay_settings, run_relay
 
 from cograil import Context
 from cograil.settings import Settings
@@ -21,44 +21,44 @@ FLOW = "workflow_id: w\nnodes:\n  inner: {handler: echo}\n"
 
 
 @pytest.fixture
-def lab_settings() -> Settings:
+def harness_settings() -> Settings:
     return relay_settings()
 
 
-async def secret_of(lab: Lab, key: str) -> str:
-    found = split_key(key)
-    assert found is not None
-    async with lab.db.transaction("test") as tx:
-        secret = await secret_of_key(tx, found[0])
+async def secret_of(harness: Harness, key: str) -> str:
+    parts = split_key(key)
+    assert parts is not None
+    async with harness.db.transaction("test") as tx:
+        secret = await secret_of_key(tx, parts[0])
     assert secret is not None
     return secret
 
 
 async def test_the_callback_of_a_request_is_signed_with_the_secret_of_its_key(
-    api: Api, eventually: Any
+    api: ApiClient, eventually: Any
 ) -> None:
-    lab = api.lab
-    await lab.publish(FLOW)
-    async with receiving() as receiver, lab.running(), relaying(lab):
+    harness = api.harness
+    await harness.publish(FLOW)
+    async with open_receiver() as receiver, harness.running(), run_relay(harness):
 
         async def ask(key: str) -> str:
-            asked = {"workflow_id": "w", "submitted_by": "shop", "request_id": str(uuid4())}
-            answer = await api.post("/api/v1/submit", asked | {"callback_url": receiver.url}, key=key)
+            body = {"workflow_id": "w", "submitted_by": "shop", "request_id": str(uuid4())}
+            answer = await api.post("/api/v1/submit", body | {"callback_url": receiver.url}, key=key)
             assert answer.status == 202, answer.raw
-            return asked["request_id"]
+            return body["request_id"]
 
         unsigned = await ask("")
         keys = [await api.make_key("gateway", name=name) for name in ("shop", "bank")]
-        asked = {await ask(key): key for key in keys}
+        request_keys = {await ask(key): key for key in keys}
         await eventually(lambda: len(receiver.requests) == 9)
-    secrets = {key: await secret_of(lab, key) for key in keys}
+    secrets = {key: await secret_of(harness, key) for key in keys}
     assert len(set(secrets.values())) == 2
     for request in receiver.requests:
         event = request.event
         if event["subject"] == unsigned:
             assert "webhook-signature" not in request.headers
             continue
-        own = asked[event["subject"]]
+        own = request_keys[event["subject"]]
         assert [request.is_signed(secrets[key]) for key in keys] == [key == own for key in keys]
         assert not any(secret in request.body.decode() for secret in secrets.values())
 
@@ -76,28 +76,28 @@ async def gossiping(ctx: Context) -> dict[str, Any]:
     return {}
 
 
-async def test_what_a_handler_tells_says_nothing_of_jobs_to_those_outside(api: Api, eventually: Any) -> None:
-    lab = api.lab
-    lab.registry.register(gossiping)
-    await lab.publish(FLOW.replace("echo", "gossiping"))
+async def test_a_handler_event_says_nothing_of_jobs_to_the_platform(api: ApiClient, eventually: Any) -> None:
+    harness = api.harness
+    harness.registry.register(gossiping)
+    await harness.publish(FLOW.replace("echo", "gossiping"))
     request = str(uuid4())
-    async with receiving() as receiver, lab.running(), relaying(lab):
-        asked = {"workflow_id": "w", "submitted_by": "shop", "request_id": request}
-        answer = await api.post("/api/v1/submit", asked | {"callback_url": receiver.url})
+    async with open_receiver() as receiver, harness.running(), run_relay(harness):
+        body = {"workflow_id": "w", "submitted_by": "shop", "request_id": request}
+        answer = await api.post("/api/v1/submit", body | {"callback_url": receiver.url})
         await eventually(lambda: len(receiver.requests) == 5)
-    told = {one.event["type"]: one.event for one in receiver.requests if "shop." in one.event["type"]}
-    counted, shipped = told["shop.counted"], told["shop.shipped"]
+    events = {sent.event["type"]: sent.event for sent in receiver.requests if "shop." in sent.event["type"]}
+    counted, shipped = events["shop.counted"], events["shop.shipped"]
     assert (counted["subject"], shipped["subject"]) == (request, "p-7")
     assert counted["data"] == {"text": f"{request} did it", "number": 2**53 + 1}
     assert shipped["data"] == {"parcel": "p-7"}
-    for one in receiver.requests:
-        assert answer.body["job_id"] not in one.body.decode()
-        assert "inner" not in one.body.decode().replace('"result":{"inner":', "")
+    for sent in receiver.requests:
+        assert answer.body["job_id"] not in sent.body.decode()
+        assert "inner" not in sent.body.decode().replace('"result":{"inner":', "")
 
 
-async def test_the_gateway_cannot_read_what_the_secrets_are_made_of(api: Api, dsn: str) -> None:
+async def test_the_gateway_cannot_read_what_the_secrets_are_made_of(api: ApiClient, dsn: str) -> None:
     reader = make_conninfo(dsn, options="-c role=cograil_gateway")
     with psycopg.connect(reader) as conn, pytest.raises(psycopg.errors.InsufficientPrivilege):
         conn.execute("select value from cograil.door_secrets")
-    ((kept,),) = await api.lab.rows("select count(*) from cograil.door_secrets where name = 'callback'")
+    ((kept,),) = await api.harness.rows("select count(*) from cograil.door_secrets where name = 'callback'")
     assert kept == 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from doors import Api
-from lab import Lab
 from test_retry import Handlers, _is
 from test_retry_inputs import preview
+from tests.support.api_client import ApiClient
+from tests.support.harness import Harness
 
 from cograil.errors import Conflict
 
@@ -31,56 +31,60 @@ nodes:
 
 
 @pytest.fixture
-def handlers(lab: Lab) -> Handlers:
-    return Handlers(lab)
+def handlers(harness: Harness) -> Handlers:
+    return Handlers(harness)
 
 
-async def ended(lab: Lab) -> str:
-    async with lab.running():
-        job = await lab.submit(CHOICE)
-        await lab.ended(job)
+async def ended(harness: Harness) -> str:
+    async with harness.running():
+        job = await harness.submit(CHOICE)
+        await harness.ended(job)
     return job
 
 
 @pytest.mark.parametrize("node", ["pack", "weigh"])
 async def test_a_retry_from_behind_an_untaken_branch_is_refused_and_says_which_choice(
-    lab: Lab, handlers: Handlers, node: str
+    harness: Harness, handlers: Handlers, node: str
 ) -> None:
-    job = await ended(lab)
-    for ask in (preview, Lab.retry):
+    job = await ended(harness)
+    for ask in (preview, Harness.retry):
         with pytest.raises(Conflict, match=r"branch 'large' of 'choose', which took 'small'.*from 'choose'"):
-            await ask(lab, job, node)
+            await ask(harness, job, node)
     with pytest.raises(Conflict):  # the choice is kept, and has read the old one
-        await preview(lab, job, node, inputs={"size": 100})
-    assert await lab.rows("select count(*) from cograil.jobs") == [(1,)]
+        await preview(harness, job, node, inputs={"size": 100})
+    assert await harness.rows("select count(*) from cograil.jobs") == [(1,)]
 
 
-async def test_what_a_kept_choice_skips_is_shown_as_skipped(lab: Lab, handlers: Handlers) -> None:
+async def test_nodes_skipped_by_a_kept_choice_are_shown_as_skipped(
+    harness: Harness, handlers: Handlers
+) -> None:
     handlers.bad = {"send"}
-    job = await ended(lab)
-    seen = await preview(lab, job)
+    job = await ended(harness)
+    seen = await preview(harness, job)
     assert (seen.skipped, seen.again) == (("pack", "weigh"), ("send", "told"))
     handlers.bad.clear()
-    async with lab.running():
-        again = await lab.retry(job)
-        assert (await lab.ended(again))["status"] == "completed"
-    skipped = {name for name, status in (await lab.statuses(again)).items() if status == "skipped"}
+    async with harness.running():
+        again = await harness.retry(job)
+        assert (await harness.ended(again))["status"] == "completed"
+    skipped = {name for name, status in (await harness.statuses(again)).items() if status == "skipped"}
     assert skipped == set(seen.skipped)
 
 
-async def test_a_choice_that_is_made_again_may_take_another_branch(lab: Lab, handlers: Handlers) -> None:
-    job = await ended(lab)
-    seen = await preview(lab, job, "choose", inputs={"size": 100})
+async def test_a_choice_that_is_made_again_may_take_another_branch(
+    harness: Harness, handlers: Handlers
+) -> None:
+    job = await ended(harness)
+    seen = await preview(harness, job, "choose", inputs={"size": 100})
     assert seen.skipped == ()
     assert {"choose", "pack", "weigh", "post", "send"} <= set(seen.again)
     handlers.runs.clear()
-    async with lab.running():
-        await lab.ended(await lab.retry(job, "choose", inputs={"size": 100}))
+    async with harness.running():
+        await harness.ended(await harness.retry(job, "choose", inputs={"size": 100}))
     assert handlers.runs == {"pack": 1, "weigh": 1, "send": 1, "told": 1}
 
 
 async def test_in_place_too_what_no_branch_leads_to_stays_skipped(
-    lab: Lab, handlers: Handlers, eventually: Any
+    harness: Harness, handlers: Handlers, eventually: Any
 ) -> None:
     text = """
 workflow_id: place
@@ -97,21 +101,21 @@ nodes:
   slow: {handler: hold}
 """
     handlers.bad = {"work"}
-    async with lab.running():
-        job = await lab.submit(text)
-        await eventually(lambda: _is(lab, job, tell="skipped", after="completed"))
-        seen = await preview(lab, job, "work")
+    async with harness.running():
+        job = await harness.submit(text)
+        await eventually(lambda: _is(harness, job, tell="skipped", after="completed"))
+        seen = await preview(harness, job, "work")
         assert (seen.is_in_place, seen.again, seen.skipped) == (True, ("work", "tell"), ("join",))
         handlers.bad.clear()
-        await lab.retry(job, "work")
+        await harness.retry(job, "work")
         handlers.held.set()
-        await lab.ended(job)
-    assert (await lab.statuses(job))["join"] == "skipped"
+        await harness.ended(job)
+    assert (await harness.statuses(job))["join"] == "skipped"
 
 
-async def test_the_api_refuses_and_shows_the_same(api: Api) -> None:
-    handlers = Handlers(api.lab)
-    job = await ended(api.lab)
+async def test_the_api_refuses_and_shows_the_same(api: ApiClient) -> None:
+    handlers = Handlers(api.harness)
+    job = await ended(api.harness)
     for body in ({"preview": True}, {}):
         answer = await api.post(f"/api/v1/jobs/{job}/nodes/pack/retry", body)
         assert (answer.status, answer.code) == (409, "conflict")

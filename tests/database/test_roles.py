@@ -6,7 +6,7 @@ import secrets
 
 import psycopg
 import pytest
-from lab import Lab
+from tests.support.harness import Harness
 
 OURS = """
 pg_class c join pg_namespace n on n.oid = c.relnamespace and c.relkind in ('r', 'p')
@@ -15,23 +15,23 @@ and n.nspname <> 'information_schema' and n.nspname not like 'pg\\_%'
 CHAIN = "workflow_id: w\nnodes:\n  a: {handler: echo}\n"
 
 
-async def test_the_engine_role_owns_every_table_and_no_tenant_sees_another(lab: Lab) -> None:
-    owners = await lab.rows(
+async def test_the_engine_role_owns_every_table_and_no_tenant_sees_another(harness: Harness) -> None:
+    owners = await harness.rows(
         f"select distinct n.nspname, r.rolname from {OURS} join pg_roles r on r.oid = c.relowner order by 1"
     )
     assert owners == [("cograil", "cograil_engine"), ("vault_secure", "cograil_engine")]
-    unguarded = await lab.rows(f"select n.nspname, c.relname from {OURS} where not c.relrowsecurity")
+    unguarded = await harness.rows(f"select n.nspname, c.relname from {OURS} where not c.relrowsecurity")
     assert unguarded == [("cograil", "schema_migrations")]
 
 
-async def test_a_door_sees_the_jobs_of_its_tenant_only(lab: Lab) -> None:
-    job = await lab.submit(CHAIN)
+async def test_a_door_sees_the_jobs_of_its_tenant_only(harness: Harness) -> None:
+    job = await harness.submit(CHAIN)
     door = f"door_{secrets.token_hex(4)}"
-    await lab.rows(f"create role {door} nologin")
+    await harness.rows(f"create role {door} nologin")
     try:
-        await lab.rows(f"grant usage on schema cograil to {door}")
-        await lab.rows(f"grant select on all tables in schema cograil to {door}")
-        async with lab.db.transaction("test") as tx:
+        await harness.rows(f"grant usage on schema cograil to {door}")
+        await harness.rows(f"grant select on all tables in schema cograil to {door}")
+        async with harness.db.transaction("test") as tx:
             run = tx.connection.execute
             await run(f"set local role {door}".encode())
             assert await (await run("select id from cograil.jobs")).fetchall() == []
@@ -39,21 +39,21 @@ async def test_a_door_sees_the_jobs_of_its_tenant_only(lab: Lab) -> None:
             await run("select set_config('cograil.tenant', 'other', true)")
             assert await (await run("select id from cograil.jobs")).fetchall() == []
             await run("select set_config('cograil.tenant', 'default', true)")
-            assert [str(row[0]) for row in await (await run("select id from cograil.jobs")).fetchall()] == [
-                job
-            ]
+            assert [
+                str(job_id) for (job_id,) in await (await run("select id from cograil.jobs")).fetchall()
+            ] == [job]
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 await run("delete from cograil.jobs")
             await run("rollback")
             await run("begin")
     finally:
-        await lab.rows(f"drop owned by {door}")
-        await lab.rows(f"drop role {door}")
+        await harness.rows(f"drop owned by {door}")
+        await harness.rows(f"drop role {door}")
 
 
-async def test_the_gateway_reads_jobs_without_their_callbacks(lab: Lab) -> None:
+async def test_the_gateway_reads_jobs_without_their_callbacks(harness: Harness) -> None:
     """There are secrets in them."""
     query = """
         select has_column_privilege('cograil_gateway', 'cograil.jobs', name, 'select')
         from unnest(array['callback', 'status']) as name"""
-    assert await lab.rows(query) == [(False,), (True,)]
+    assert await harness.rows(query) == [(False,), (True,)]

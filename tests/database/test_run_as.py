@@ -55,7 +55,7 @@ with EmbeddedPostgres(Path(sys.argv[1]), report=print) as server:
         ),
     ],
 )
-def test_whoever_starts_it_makes_a_cluster_of_their_own(tmp_path: Path, surroundings: list[str]) -> None:
+def test_initdb_runs_for_a_user_without_an_account(tmp_path: Path, surroundings: list[str]) -> None:
     """initdb runs for nobody without an account, and a fresh machine or a container has few of them."""
     (tmp_path / "passwd").write_text(FEW_ACCOUNTS)
     command = [*surroundings, sys.executable, "-c", START, "data"]

@@ -1,4 +1,4 @@
-"""Schedules: each moment leads to one job, whoever looks and however often; and what becomes of others."""
+"""Schedules: each moment leads to one job, however many schedulers look and however often."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from lab import Lab
+from tests.support.harness import Harness
 
 from cograil.definitions import cron
 from cograil.definitions.cron import check_calendar, first_moments, moments, moments_until
@@ -30,23 +30,25 @@ PAST = "update cograil.schedules set next_at = date_trunc('minute', now()) - {} 
 
 
 @pytest.fixture
-async def hello(lab: Lab) -> Lab:
-    await lab.publish(HELLO)
-    return lab
+async def hello(harness: Harness) -> Harness:
+    await harness.publish(HELLO)
+    return harness
 
 
-async def make(lab: Lab, plan: SchedulePlan = EVERY_MINUTE, name: str = "tick") -> None:
-    async with lab.db.transaction("schedule") as tx:
-        await verbs.create_schedule(tx, lab.engine_context, "default", name, plan)
+async def make(harness: Harness, plan: SchedulePlan = EVERY_MINUTE, name: str = "tick") -> None:
+    async with harness.db.transaction("schedule") as tx:
+        await verbs.create_schedule(tx, harness.engine_context, "default", name, plan)
 
 
-async def fire(lab: Lab) -> verbs.Fired:
-    async with lab.db.transaction("fire") as tx:
-        return await verbs.fire_due(tx, lab.engine_context)
+async def fire(harness: Harness) -> verbs.Fired:
+    async with harness.db.transaction("fire") as tx:
+        return await verbs.fire_due(tx, harness.engine_context)
 
 
-async def outcomes(lab: Lab) -> list[str]:
-    return [row[0] for row in await lab.rows("select outcome from cograil.firings order by due_at")]
+async def outcomes(harness: Harness) -> list[str]:
+    return [
+        outcome for (outcome,) in await harness.rows("select outcome from cograil.firings order by due_at")
+    ]
 
 
 def test_a_day_that_is_short_or_long_has_every_moment_once() -> None:
@@ -60,7 +62,7 @@ def test_a_day_that_is_short_or_long_has_every_moment_once() -> None:
 
 
 @pytest.mark.parametrize("cron", ["", "* * * *", "61 * * * *", "* * 31 2 *", "bad", "* " * 200])
-def test_what_is_no_calendar_is_told_with_its_place(cron: str) -> None:
+def test_an_invalid_calendar_is_reported_with_its_place(cron: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         check_calendar(cron, "Mars/Olympus")
     assert [problem.pointer for problem in caught.value.problems] == ["/timezone", "/cron"]
@@ -68,9 +70,9 @@ def test_what_is_no_calendar_is_told_with_its_place(cron: str) -> None:
 
 def test_the_last_of_many_moments_are_kept() -> None:
     first = datetime(2026, 1, 1, tzinfo=UTC)
-    found = moments_until("* * * * *", "UTC", first, first + timedelta(days=2), 10)
-    assert len(found) == 10
-    assert found[-1] == first + timedelta(days=2)
+    moments = moments_until("* * * * *", "UTC", first, first + timedelta(days=2), 10)
+    assert len(moments) == 10
+    assert moments[-1] == first + timedelta(days=2)
     rare = moments_until("0 0 1 1 *", "UTC", first, datetime(2031, 6, 1, tzinfo=UTC), 10)
     assert [moment.year for moment in rare] == [2026, 2027, 2028, 2029, 2030, 2031]
     assert moments_until("* * * * *", "UTC", first, first, 10) == [first]
@@ -84,15 +86,15 @@ def test_the_last_of_many_moments_are_kept() -> None:
 @pytest.fixture
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
     """The moments that were worked out."""
-    found: list[datetime] = []
+    computed: list[datetime] = []
 
     def noted(cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
         for moment in moments(cron, timezone, after):
-            found.append(moment)
+            computed.append(moment)
             yield moment
 
     monkeypatch.setattr(cron, "moments", noted)
-    return found
+    return computed
 
 
 def test_years_in_which_nobody_looked_are_not_counted_minute_by_minute(looked_at: list[datetime]) -> None:
@@ -121,32 +123,34 @@ def test_moments_that_nobody_looked_at(missed: str, minutes: list[int], wanted: 
     assert wanted_moments(came, now, missed) == [now - timedelta(minutes=minute) for minute in wanted]
 
 
-async def test_a_moment_leads_to_one_job_that_knows_it(hello: Lab) -> None:
+async def test_a_moment_leads_to_one_job_that_knows_it(hello: Harness) -> None:
     await make(hello, SchedulePlan("hello", "* * * * *", input={"name": "Ada"}, due_input="at"))
     assert (await fire(hello)).submitted == 0  # not due yet
     await hello.rows(PAST.format(0))
     assert await fire(hello) == verbs.Fired(submitted=1)
     assert (await fire(hello)).submitted == 0
-    ((job, given, labels),) = await hello.rows("select id::text, input::text, labels::text from cograil.jobs")
+    ((job, inputs, labels),) = await hello.rows(
+        "select id::text, input::text, labels::text from cograil.jobs"
+    )
     ((due, fired_job),) = await hello.rows("select due_at, job_id::text from cograil.firings")
     assert fired_job == job
     moment = due.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    assert f'"at": "{moment}"' in given
+    assert f'"at": "{moment}"' in inputs
     assert f'"due_at": "{moment}"' in labels
     ((next_at,),) = await hello.rows("select next_at > now() from cograil.schedules")
     assert next_at
 
 
-async def test_many_who_look_at_once_fire_once(hello: Lab) -> None:
+async def test_many_who_look_at_once_fire_once(hello: Harness) -> None:
     for number in range(20):
         await make(hello, name=f"s{number}")
     await hello.rows(PAST.format(0))
     fired = await asyncio.gather(*(fire(hello) for _ in range(6)))
-    assert sum(one.submitted for one in fired) == 20
+    assert sum(firing.submitted for firing in fired) == 20
     assert (await hello.rows("select count(*) from cograil.jobs"))[0][0] == 20
 
 
-async def test_one_that_dies_in_between_has_fired_nothing(hello: Lab) -> None:
+async def test_a_scheduler_that_dies_in_between_has_fired_nothing(hello: Harness) -> None:
     await make(hello)
     await hello.rows(PAST.format(0))
 
@@ -161,7 +165,7 @@ async def test_one_that_dies_in_between_has_fired_nothing(hello: Lab) -> None:
     assert (await fire(hello)).submitted == 1
 
 
-async def test_while_the_last_job_is_under_way(hello: Lab) -> None:
+async def test_while_the_last_job_is_under_way(hello: Harness) -> None:
     await make(hello, name="skips")
     await make(hello, SchedulePlan("hello", "* * * * *", overlap="allow"), name="allows")
     await make(hello, SchedulePlan("hello", "* * * * *", overlap="cancel"), name="cancels")
@@ -170,41 +174,41 @@ async def test_while_the_last_job_is_under_way(hello: Lab) -> None:
     await hello.rows("update cograil.firings set due_at = due_at - interval '1 minute'")
     await hello.rows(PAST.format(0))
     await fire(hello)
-    found = await hello.rows("""
+    firings = await hello.rows("""
         select f.schedule, f.outcome, j.status
         from cograil.firings f left join cograil.jobs j on j.id = f.job_id
         order by f.schedule, f.due_at""")
     by_name: dict[str, list[tuple[str, str | None]]] = {}
-    for name, outcome, status in found:
+    for name, outcome, status in firings:
         by_name.setdefault(name, []).append((outcome, status))
     assert by_name["skips"][-1] == ("overlapped", None)
     assert by_name["allows"][-2:] == [("submitted", "running"), ("submitted", "running")]
     assert by_name["cancels"][-2:] == [("submitted", "cancelled"), ("submitted", "running")]
 
 
-async def test_one_at_a_time_stays_one_at_a_time_when_all_is_made_good(hello: Lab) -> None:
+async def test_a_schedule_without_overlap_stays_so_when_missed_moments_are_made_good(hello: Harness) -> None:
     await make(hello, SchedulePlan("hello", "* * * * *", missed="all"))
     await hello.rows(PAST.format(9))
     await fire(hello)
     assert await outcomes(hello) == ["overlapped"] * 9 + ["submitted"]
 
 
-async def test_what_was_missed_is_made_good_as_wished(hello: Lab) -> None:
+async def test_missed_moments_are_made_good_as_configured(hello: Harness) -> None:
     await make(hello, name="once")
     await make(hello, SchedulePlan("hello", "* * * * *", missed="all", overlap="allow"), name="all")
     await make(hello, SchedulePlan("hello", "* * * * *", missed="skip"), name="skip")
     await hello.rows(PAST.format(9))
     await fire(hello)
-    found = await hello.rows(
+    firings = await hello.rows(
         "select schedule, outcome, count(*) from cograil.firings group by 1, 2 order by 1, 2"
     )
-    counted = {(name, outcome): count for name, outcome, count in found}
+    counted = {(name, outcome): count for name, outcome, count in firings}
     assert counted[("all", "submitted")] == 10
     assert counted[("once", "submitted")] == 1
     assert counted[("skip", "missed")] >= 8
 
 
-async def test_a_workflow_that_refuses_does_not_stop_the_others(hello: Lab) -> None:
+async def test_a_workflow_that_refuses_does_not_stop_the_others(hello: Harness) -> None:
     await make(hello, name="bad")
     await make(hello, name="good")
     await hello.rows("update cograil.schedules set input = '{\"unknown\": 1}' where name = 'bad'")
@@ -214,7 +218,7 @@ async def test_a_workflow_that_refuses_does_not_stop_the_others(hello: Lab) -> N
     assert error == "invalid_input"
 
 
-async def test_one_whose_time_zone_is_not_known_here_does_not_stop_the_others(hello: Lab) -> None:
+async def test_a_schedule_with_an_unknown_time_zone_does_not_stop_the_others(hello: Harness) -> None:
     await make(hello, name="odd")
     await make(hello, name="good")
     await hello.rows("update cograil.schedules set timezone = 'Mars/Olympus' where name = 'odd'")
@@ -227,7 +231,7 @@ async def test_one_whose_time_zone_is_not_known_here_does_not_stop_the_others(he
     assert "Mars/Olympus" in why
 
 
-async def test_pause_passes_over_and_resume_makes_nothing_good(hello: Lab) -> None:
+async def test_pause_passes_over_and_resume_makes_nothing_good(hello: Harness) -> None:
     await make(hello)
     async with hello.db.transaction("schedule") as tx:
         await verbs.pause_schedule(tx, "default", "tick", by="ada", reason="tea")
@@ -241,14 +245,14 @@ async def test_pause_passes_over_and_resume_makes_nothing_good(hello: Lab) -> No
     assert await fire(hello) == verbs.Fired()
 
 
-async def test_backfill_makes_good_what_led_to_no_job_and_nothing_twice(hello: Lab) -> None:
+async def test_backfill_makes_good_what_led_to_no_job_and_nothing_twice(hello: Harness) -> None:
     await make(hello, SchedulePlan("hello", "0 0 * * *"))
     first, until = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 10, tzinfo=UTC)
     async with hello.db.transaction("schedule") as tx:
-        asked = await verbs.backfill(
+        backfilled = await verbs.backfill(
             tx, hello.engine_context, "default", "tick", first, until, is_preview=True
         )
-    assert (asked["submitted"], len(asked["moments"])) == (10, 10)
+    assert (backfilled["submitted"], len(backfilled["moments"])) == (10, 10)
     assert await hello.rows("select 1 from cograil.jobs") == []
     async with hello.db.transaction("schedule") as tx:
         half = datetime(2026, 1, 5, tzinfo=UTC)
@@ -261,7 +265,7 @@ async def test_backfill_makes_good_what_led_to_no_job_and_nothing_twice(hello: L
     assert await outcomes(hello) == ["submitted"] * 10
 
 
-async def test_what_was_made_good_by_hand_is_not_fired_by_the_clock(hello: Lab) -> None:
+async def test_a_backfilled_moment_is_not_fired_by_the_clock(hello: Harness) -> None:
     await make(hello)
     await hello.rows(PAST.format(0))
     async with hello.db.transaction("schedule") as tx:
@@ -272,7 +276,7 @@ async def test_what_was_made_good_by_hand_is_not_fired_by_the_clock(hello: Lab) 
     assert await hello.rows("select count(*) from cograil.jobs") == before
 
 
-async def test_what_cannot_be_is_refused(hello: Lab) -> None:
+async def test_an_invalid_schedule_is_refused(hello: Harness) -> None:
     now = datetime.now(UTC)
     async with hello.db.transaction("schedule") as tx:
         with pytest.raises(WorkflowNotFound):
@@ -299,7 +303,7 @@ async def test_what_cannot_be_is_refused(hello: Lab) -> None:
                 await verbs.backfill(tx, hello.engine_context, "default", "x", first, until)
 
 
-async def test_the_clock_hears_of_changes_and_fires(hello: Lab, eventually: object) -> None:
+async def test_the_clock_hears_of_changes_and_fires(hello: Harness, eventually: object) -> None:
     scheduler = Scheduler(hello.db, hello.engine_context)
     running = asyncio.create_task(scheduler.run())
     try:

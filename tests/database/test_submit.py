@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from lab import Lab
+from tests.support.harness import Harness
 
 from cograil.errors import InvalidInput, QueueNotNamed, WorkflowNotFound
 from cograil.processes.instance_discovery import make_engine_context, queue_checks
@@ -28,10 +28,10 @@ ANY = "workflow_id: any\nnodes:\n  a: {handler: echo, params: {x: '{{ inputs.x }
 FREE = "workflow_id: free\nnodes:\n  a: {handler: echo}\n"
 
 
-async def test_a_job_runs_to_its_end(lab: Lab) -> None:
-    async with lab.running():
-        job = await lab.submit(HELLO, {"name": "Ada"}, submitted_by="me", correlation_id="c1")
-        ended = await lab.ended(job)
+async def test_a_job_runs_to_its_end(harness: Harness) -> None:
+    async with harness.running():
+        job = await harness.submit(HELLO, {"name": "Ada"}, submitted_by="me", correlation_id="c1")
+        ended = await harness.ended(job)
     assert (ended["status"], ended["error"]) == ("completed", None)
     assert ended["input_params"] == {"name": "Ada", "times": 1}
     assert ended["result"]["again"]["echoed_params"] == {"said": "Hello, Ada!", "times": 1}
@@ -39,39 +39,39 @@ async def test_a_job_runs_to_its_end(lab: Lab) -> None:
     assert (ended["submitted_by"], ended["correlation_id"]) == ("me", "c1")
 
 
-async def test_the_first_nodes_are_dispatched_in_the_transaction_of_submit(lab: Lab) -> None:
+async def test_the_first_nodes_are_dispatched_in_the_transaction_of_submit(harness: Harness) -> None:
     """No orchestrator runs, and a worker can take it already."""
-    job = await lab.submit(HELLO, {"name": "Ada"})
-    assert (await lab.job(job))["status"] == "running"
-    assert await lab.statuses(job) == {"greet": "dispatched", "again": "pending"}
-    assert await lab.event_types(job) == ["job_created", "job_started", "node_ready", "node_dispatched"]
-    item = await (await lab.hand()).claim_one()
+    job = await harness.submit(HELLO, {"name": "Ada"})
+    assert (await harness.job(job))["status"] == "running"
+    assert await harness.statuses(job) == {"greet": "dispatched", "again": "pending"}
+    assert await harness.event_types(job) == ["job_created", "job_started", "node_ready", "node_dispatched"]
+    item = await (await harness.manual_worker()).claim_one()
     assert (item.job_id, item.node_id, item.attempt, item.params) == (job, "greet", 1, {"name": "Ada"})
 
 
-async def test_a_submit_that_is_rolled_back_leaves_nothing(lab: Lab) -> None:
-    definition = await lab.publish(FREE)
+async def test_a_submit_that_is_rolled_back_leaves_nothing(harness: Harness) -> None:
+    definition = await harness.publish(FREE)
 
     async def fail_after_submit() -> None:
-        async with lab.db.transaction("submit") as tx:
-            await submit(tx, lab.engine_context, [Submission("free", definition_id=definition)])
+        async with harness.db.transaction("submit") as tx:
+            await submit(tx, harness.engine_context, [Submission("free", definition_id=definition)])
             raise RuntimeError("the caller's own rows did not fit")
 
     with pytest.raises(RuntimeError):
         await fail_after_submit()
-    assert await _counts(lab) == (0, 0, 0, 0)
+    assert await _counts(harness) == (0, 0, 0, 0)
 
 
-async def test_a_thousand_jobs_are_made_at_once_in_the_order_given(lab: Lab) -> None:
-    jobs = await lab.submit_many(ANY, [{"x": number} for number in range(1000)])
+async def test_a_thousand_jobs_are_made_at_once_in_the_order_given(harness: Harness) -> None:
+    jobs = await harness.submit_many(ANY, [{"x": number} for number in range(1000)])
     assert len(set(jobs)) == 1000
-    assert await _counts(lab) == (1000, 1000, 1000, 4000)
-    found = dict(await lab.rows("select id::text, (input ->> 'x')::int from cograil.jobs"))
-    assert [found[job] for job in jobs] == list(range(1000))
+    assert await _counts(harness) == (1000, 1000, 1000, 4000)
+    numbers = dict(await harness.rows("select id::text, (input ->> 'x')::int from cograil.jobs"))
+    assert [numbers[job] for job in jobs] == list(range(1000))
 
 
 @pytest.mark.parametrize(
-    ("given", "code"),
+    ("inputs", "code"),
     [
         ({}, "missing_input"),
         ({"name": 5}, "invalid_type"),
@@ -79,103 +79,109 @@ async def test_a_thousand_jobs_are_made_at_once_in_the_order_given(lab: Lab) -> 
         ({"name": "Ada", "times": "many"}, "invalid_type"),
     ],
 )
-async def test_of_jobs_with_one_bad_input_none_is_made(lab: Lab, given: dict[str, Any], code: str) -> None:
+async def test_no_job_of_several_with_one_bad_input_is_made(
+    harness: Harness, inputs: dict[str, Any], code: str
+) -> None:
     with pytest.raises(InvalidInput) as caught:
-        await lab.submit_many(HELLO, [{"name": "fine"}, given, {"name": "fine too"}])
+        await harness.submit_many(HELLO, [{"name": "fine"}, inputs, {"name": "fine too"}])
     assert [problem.code for problem in caught.value.problems] == [code]
-    assert await _counts(lab) == (0, 0, 0, 0)
+    assert await _counts(harness) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(
     "value", ["\0", "\ud800", float("nan"), float("inf"), 2**70, object()], ids=lambda v: repr(v)[:20]
 )
-async def test_what_the_database_cannot_keep_is_refused_by_name(lab: Lab, value: Any) -> None:
+async def test_input_that_the_database_cannot_keep_is_refused_by_name(harness: Harness, value: Any) -> None:
     with pytest.raises(InvalidInput):
-        await lab.submit(ANY, {"x": [value]})
-    assert await _counts(lab) == (0, 0, 0, 0)
+        await harness.submit(ANY, {"x": [value]})
+    assert await _counts(harness) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("priority", [-1, 11])
-async def test_a_priority_outside_zero_to_ten_is_the_callers_mistake(lab: Lab, priority: int) -> None:
+async def test_a_priority_outside_zero_to_ten_is_the_callers_mistake(harness: Harness, priority: int) -> None:
     with pytest.raises(InvalidInput, match="priority"):
-        await lab.submit(FREE, priority=priority)
+        await harness.submit(FREE, priority=priority)
 
 
-async def test_an_unknown_workflow_or_version_is_refused(lab: Lab) -> None:
-    await lab.publish(FREE)
+async def test_an_unknown_workflow_or_version_is_refused(harness: Harness) -> None:
+    await harness.publish(FREE)
     for name, version in (("nobody", None), ("free", 2)):
         with pytest.raises(WorkflowNotFound, match=name):
-            async with lab.db.transaction("submit") as tx:
-                await submit(tx, lab.engine_context, [Submission("free"), Submission(name, version=version)])
-    assert await _counts(lab) == (0, 0, 0, 0)
+            async with harness.db.transaction("submit") as tx:
+                await submit(
+                    tx, harness.engine_context, [Submission("free"), Submission(name, version=version)]
+                )
+    assert await _counts(harness) == (0, 0, 0, 0)
 
 
-async def test_tasks_are_claimed_by_priority_and_then_by_age(lab: Lab) -> None:
+async def test_tasks_are_claimed_by_priority_and_then_by_age(harness: Harness) -> None:
     order = [(0, "a"), (5, "b"), (10, "c"), (5, "d"), (0, "e")]
-    names = {await lab.submit(FREE, priority=priority): name for priority, name in order}
-    hand = await lab.hand()
-    claimed = [names[(await hand.claim_one()).job_id] for _ in order]
+    names = {await harness.submit(FREE, priority=priority): name for priority, name in order}
+    worker = await harness.manual_worker()
+    claimed = [names[(await worker.claim_one()).job_id] for _ in order]
     assert "".join(claimed) == "cbdae"
 
 
-async def test_a_batch_of_claims_comes_in_that_order_too(lab: Lab) -> None:
-    jobs = [await lab.submit(FREE, priority=priority) for priority in (1, 3, 2, 3)]
-    items = await (await lab.hand()).claim(3)
+async def test_a_batch_of_claims_comes_in_that_order_too(harness: Harness) -> None:
+    jobs = [await harness.submit(FREE, priority=priority) for priority in (1, 3, 2, 3)]
+    items = await (await harness.manual_worker()).claim(3)
     assert [jobs.index(item.job_id) for item in items] == [1, 3, 2]
 
 
-async def test_later_nodes_keep_the_priority_of_their_job(lab: Lab) -> None:
-    urgent = await lab.submit(HELLO, {"name": "Ada"}, priority=9)
-    hand = await lab.hand()
-    assert await hand.report(await hand.claim_one(), {"message": "hi"})
+async def test_later_nodes_keep_the_priority_of_their_job(harness: Harness) -> None:
+    urgent = await harness.submit(HELLO, {"name": "Ada"}, priority=9)
+    worker = await harness.manual_worker()
+    assert await worker.report(await worker.claim_one(), {"message": "hi"})
     for _ in range(3):
-        await lab.submit(FREE)
-    await lab.advance()
-    assert (await hand.claim_one()).job_id == urgent
+        await harness.submit(FREE)
+    await harness.advance()
+    assert (await worker.claim_one()).job_id == urgent
 
 
-async def test_a_job_is_held_back_until_its_moment(lab: Lab, eventually: Any) -> None:
+async def test_a_job_is_held_back_until_its_moment(harness: Harness, eventually: Any) -> None:
     moment = datetime.now(UTC) + timedelta(hours=1)
-    job = await lab.submit(FREE, not_before=moment)
-    assert await lab.advance() == 0
-    assert (await lab.job(job))["status"] == "pending"
-    assert await lab.rows("select id from cograil.tasks") == []
-    assert await lab.rows("select wake_at from cograil.jobs") == [(moment,)]
+    job = await harness.submit(FREE, not_before=moment)
+    assert await harness.advance() == 0
+    assert (await harness.job(job))["status"] == "pending"
+    assert await harness.rows("select id from cograil.tasks") == []
+    assert await harness.rows("select wake_at from cograil.jobs") == [(moment,)]
 
 
-async def test_a_job_that_was_held_back_starts_when_its_moment_comes(lab: Lab) -> None:
-    async with lab.running():
+async def test_a_job_that_was_held_back_starts_when_its_moment_comes(harness: Harness) -> None:
+    async with harness.running():
         moment = datetime.now(UTC) + timedelta(seconds=0.4)
-        job = await lab.submit(FREE, not_before=moment)
-        ended = await lab.ended(job)
+        job = await harness.submit(FREE, not_before=moment)
+        ended = await harness.ended(job)
     assert ended["status"] == "completed"
     assert ended["started_at"] >= moment
 
 
-async def test_a_moment_in_the_past_is_now(lab: Lab) -> None:
-    job = await lab.submit(FREE, not_before=datetime(2001, 1, 1, tzinfo=UTC))
-    assert (await lab.job(job))["status"] == "running"
+async def test_a_moment_in_the_past_is_now(harness: Harness) -> None:
+    job = await harness.submit(FREE, not_before=datetime(2001, 1, 1, tzinfo=UTC))
+    assert (await harness.job(job))["status"] == "running"
 
 
-async def test_a_job_stays_with_the_version_it_began_with(lab: Lab) -> None:
-    first = await lab.publish(HELLO)
-    job = await lab.submit(HELLO, {"name": "Ada"}, definition_id=None)
+async def test_a_job_stays_with_the_version_it_began_with(harness: Harness) -> None:
+    first = await harness.publish(HELLO)
+    job = await harness.submit(HELLO, {"name": "Ada"}, definition_id=None)
     newer = HELLO.replace("workflow_id: hello", "workflow_id: hello\nversion: 2").replace("said:", "shouted:")
-    await lab.publish(newer)
-    async with lab.running():
+    await harness.publish(newer)
+    async with harness.running():
         old, new = (
-            await lab.ended(job),
-            await lab.ended(await lab.submit(newer, {"name": "Ada"}, definition_id=None)),
+            await harness.ended(job),
+            await harness.ended(await harness.submit(newer, {"name": "Ada"}, definition_id=None)),
         )
     assert (old["workflow_version"], new["workflow_version"]) == (1, 2)
     assert "said" in old["result"]["again"]["echoed_params"]
     assert "shouted" in new["result"]["again"]["echoed_params"]
-    assert await lab.rows("select definition_id from cograil.jobs where id = %(id)s", id=job) == [(first,)]
+    assert await harness.rows("select definition_id from cograil.jobs where id = %(id)s", id=job) == [
+        (first,)
+    ]
 
 
-async def _counts(lab: Lab) -> tuple[int, ...]:
+async def _counts(harness: Harness) -> tuple[int, ...]:
     tables = ("jobs", "nodes", "tasks", "events")
-    return tuple([(await lab.rows(f"select count(*) from cograil.{table}"))[0][0] for table in tables])
+    return tuple([(await harness.rows(f"select count(*) from cograil.{table}"))[0][0] for table in tables])
 
 
 STRICT = """
@@ -187,12 +193,12 @@ nodes:
 """
 
 
-async def test_where_queues_must_be_named_a_workflow_without_is_refused(lab: Lab) -> None:
-    lab.engine_context.strict_queues = True
+async def test_where_queues_must_be_named_a_workflow_without_is_refused(harness: Harness) -> None:
+    harness.engine_context.strict_queues = True
     with pytest.raises(QueueNotNamed, match="does not name a queue for each;"):
-        await lab.submit(STRICT.replace("QUEUE", ""))
-    assert (await _counts(lab))[0] == 0
-    await lab.submit(STRICT.replace("QUEUE", "queue: q,"))
+        await harness.submit(STRICT.replace("QUEUE", ""))
+    assert (await _counts(harness))[0] == 0
+    await harness.submit(STRICT.replace("QUEUE", "queue: q,"))
 
 
 def test_the_setting_for_strict_queues_reaches_submit() -> None:
@@ -202,8 +208,8 @@ def test_the_setting_for_strict_queues_reaches_submit() -> None:
 
 @pytest.mark.parametrize(("names", "status"), [((), "not named"), (("q",), None)])
 async def test_a_part_that_starts_where_queues_must_be_named_and_are_not_is_not_ready(
-    lab: Lab, names: tuple[str, ...], status: str | None
+    harness: Harness, names: tuple[str, ...], status: str | None
 ) -> None:
     settings = Settings(queues=QueueSettings(strict=True, names=names))
-    found = (await ProcessHealth(lab.db, {}, queue_checks(settings)).checks()).get("queues")
-    assert found is None if status is None else (found or "").startswith(status)
+    problem = (await ProcessHealth(harness.db, {}, queue_checks(settings)).checks()).get("queues")
+    assert problem is None if status is None else (problem or "").startswith(status)

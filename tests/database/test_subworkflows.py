@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from lab import Hand, Lab
+from tests.support.harness import Harness, ManualWorker
 
 from cograil.model.outcome import Failed
 from cograil.verbs.advance import advance_one
@@ -36,43 +36,46 @@ nodes:
 """
 
 
-async def children_of(lab: Lab, job: str) -> list[str]:
+async def children_of(harness: Harness, job: str) -> list[str]:
     """The jobs that were made for this one, oldest first."""
     query = "select id::text from cograil.jobs where parent_job = %(id)s order by id"
-    return [row[0] for row in await lab.rows(query, id=job)]
+    return [job_id for (job_id,) in await harness.rows(query, id=job)]
 
 
-async def begin(lab: Lab, text: str = PARENT) -> tuple[str, str]:
+async def begin(harness: Harness, text: str = PARENT) -> tuple[str, str]:
     """A parent and its child."""
-    await lab.publish(CHILD)
-    job = await lab.submit(text, correlation_id="c", submitted_by="ann", priority=3)
-    (child,) = await children_of(lab, job)
+    await harness.publish(CHILD)
+    job = await harness.submit(text, correlation_id="c", submitted_by="ann", priority=3)
+    (child,) = await children_of(harness, job)
     return job, child
 
 
-async def end(lab: Lab, hand: Hand, outcome: dict[str, Any] | Failed) -> None:
-    await hand.report(await hand.claim_one(), outcome)
-    await lab.advance()
+async def end(harness: Harness, worker: ManualWorker, outcome: dict[str, Any] | Failed) -> None:
+    await worker.report(await worker.claim_one(), outcome)
+    await harness.advance()
 
 
-async def test_a_child_that_takes_too_long_is_cancelled_and_followed_by_another(lab: Lab) -> None:
+async def test_a_child_that_takes_too_long_is_cancelled_and_followed_by_another(harness: Harness) -> None:
     job, child = await begin(
-        lab, PARENT.replace("type: subworkflow", "type: subworkflow\n    timeout_seconds: 60")
+        harness, PARENT.replace("type: subworkflow", "type: subworkflow\n    timeout_seconds: 60")
     )
-    hand = await lab.hand()
-    await hand.claim_one()
-    await lab.rows("update cograil.nodes set not_before = now() where node_id = 'sub'")
-    await lab.rows("update cograil.jobs set wake_at = now() where id = %(id)s", id=job)
-    await lab.advance()
-    assert ((await lab.job(child))["status"], (await lab.job(child))["error"]["message"]) == (
+    worker = await harness.manual_worker()
+    await worker.claim_one()
+    await harness.rows("update cograil.nodes set not_before = now() where node_id = 'sub'")
+    await harness.rows("update cograil.jobs set wake_at = now() where id = %(id)s", id=job)
+    await harness.advance()
+    assert ((await harness.job(child))["status"], (await harness.job(child))["error"]["message"]) == (
         "cancelled",
         "it took too long",
     )
-    assert len(await children_of(lab, job)) == 2
-    assert await lab.findings() == []
-    await end(lab, hand, {"n": 8})
-    assert ((await lab.statuses(job))["sub"], (await lab.nodes(job))["sub"]["attempt"]) == ("completed", 2)
-    types = await lab.event_types(job, "sub")
+    assert len(await children_of(harness, job)) == 2
+    assert await harness.findings() == []
+    await end(harness, worker, {"n": 8})
+    assert ((await harness.statuses(job))["sub"], (await harness.nodes(job))["sub"]["attempt"]) == (
+        "completed",
+        2,
+    )
+    types = await harness.event_types(job, "sub")
     assert types == [
         "node_ready",
         "child_started",
@@ -82,78 +85,78 @@ async def test_a_child_that_takes_too_long_is_cancelled_and_followed_by_another(
         "child_started",
         "node_completed",
     ]
-    assert await lab.findings() == []
+    assert await harness.findings() == []
 
 
-async def test_a_child_is_born_with_its_parents_decision(lab: Lab) -> None:
-    job, child = await begin(lab)
-    made = await lab.job(child)
+async def test_a_child_is_born_with_its_parents_decision(harness: Harness) -> None:
+    job, child = await begin(harness)
+    made = await harness.job(child)
     assert made["status"] == "running"
     assert made["input_params"] == {"n": 7}
     assert (made["correlation_id"], made["submitted_by"], made["priority"]) == ("c", "ann", 3)
-    rows = await lab.rows(
+    rows = await harness.rows(
         "select parent_job::text, parent_node from cograil.jobs where id = %(id)s", id=child
     )
     assert rows == [(job, "sub")]
-    ((linked,),) = await lab.rows(
+    ((linked,),) = await harness.rows(
         "select child_job::text from cograil.nodes where job_id = %(id)s and node_id = 'sub'", id=job
     )
     assert linked == child
-    assert (await lab.statuses(job))["sub"] == "waiting"
-    assert await lab.event_types(job, "sub") == ["node_ready", "child_started"]
-    assert (await (await lab.hand()).claim_one()).job_id == child
+    assert (await harness.statuses(job))["sub"] == "waiting"
+    assert await harness.event_types(job, "sub") == ["node_ready", "child_started"]
+    assert (await (await harness.manual_worker()).claim_one()).job_id == child
 
 
-async def test_the_result_of_the_child_is_the_output_of_the_node(lab: Lab) -> None:
-    job, child = await begin(lab)
-    hand = await lab.hand()
-    await end(lab, hand, {"n": 8})
-    output = (await lab.nodes(job))["sub"]["output"]
+async def test_the_result_of_the_child_is_the_output_of_the_node(harness: Harness) -> None:
+    job, child = await begin(harness)
+    worker = await harness.manual_worker()
+    await end(harness, worker, {"n": 8})
+    output = (await harness.nodes(job))["sub"]["output"]
     assert (output["job_id"], output["status"], output["result"]["work"]) == (child, "completed", {"n": 8})
-    assert (await hand.claim_one()).params == {"got": 8, "job": child}
+    assert (await worker.claim_one()).params == {"got": 8, "job": child}
 
 
-async def test_parent_and_child_run_to_their_end_by_themselves(lab: Lab) -> None:
-    await lab.publish(CHILD)
-    job = await lab.submit(PARENT.replace("{{ output.result.work.n }}", "{{ output.status }}"))
-    async with lab.running():
-        assert (await lab.ended(job))["status"] == "completed"
-    assert await lab.statuses(job) == {"sub": "completed", "after": "completed"}
+async def test_parent_and_child_run_to_their_end_by_themselves(harness: Harness) -> None:
+    await harness.publish(CHILD)
+    job = await harness.submit(PARENT.replace("{{ output.result.work.n }}", "{{ output.status }}"))
+    async with harness.running():
+        assert (await harness.ended(job))["status"] == "completed"
+    assert await harness.statuses(job) == {"sub": "completed", "after": "completed"}
 
 
-async def test_a_failed_child_is_tried_again_by_a_new_job(lab: Lab) -> None:
-    job, child = await begin(lab)
-    hand = await lab.hand()
-    await end(lab, hand, Failed("oops", "no", retryable=False))
-    first, second = await children_of(lab, job)
+async def test_a_failed_child_is_tried_again_by_a_new_job(harness: Harness) -> None:
+    job, child = await begin(harness)
+    worker = await harness.manual_worker()
+    await end(harness, worker, Failed("oops", "no", retryable=False))
+    first, second = await children_of(harness, job)
     assert first == child
-    assert (await lab.statuses(job))["sub"] == "waiting"
-    await end(lab, hand, {"n": 1})
-    assert (await lab.nodes(job))["sub"]["output"]["job_id"] == second
+    assert (await harness.statuses(job))["sub"] == "waiting"
+    await end(harness, worker, {"n": 1})
+    assert (await harness.nodes(job))["sub"]["output"]["job_id"] == second
     kinds = ["node_ready", "child_started", "task_failed", "node_retry", "child_started", "node_completed"]
-    assert await lab.event_types(job, "sub") == kinds
+    assert await harness.event_types(job, "sub") == kinds
 
 
-async def test_when_no_attempt_is_left_the_node_fails_with_the_childs_error(lab: Lab) -> None:
-    job, _ = await begin(lab)
-    hand = await lab.hand()
-    await end(lab, hand, Failed("oops", "no", retryable=False))
-    await end(lab, hand, Failed("oops", "no", retryable=False))
-    found = await lab.job(job)
-    _, last = await children_of(lab, job)
-    assert (found["status"], found["error"]["code"]) == ("failed", "child_failed")
-    assert found["error"]["details"]["job_id"] == last
-    assert found["error"]["details"]["error"]["code"] == "oops"
+async def test_when_no_attempt_is_left_the_node_fails_with_the_childs_error(harness: Harness) -> None:
+    job, _ = await begin(harness)
+    worker = await harness.manual_worker()
+    await end(harness, worker, Failed("oops", "no", retryable=False))
+    await end(harness, worker, Failed("oops", "no", retryable=False))
+    ended = await harness.job(job)
+    _, last = await children_of(harness, job)
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "child_failed")
+    assert ended["error"]["details"]["job_id"] == last
+    assert ended["error"]["details"]["error"]["code"] == "oops"
 
 
-async def test_a_child_that_somebody_cancelled_is_not_tried_again(lab: Lab) -> None:
-    job, child = await begin(lab)
-    await lab.cancel(child, reason="not this one")
-    await lab.advance()
-    found = await lab.job(job)
-    assert (found["status"], found["error"]["code"]) == ("failed", "child_cancelled")
-    assert "not this one" in found["error"]["message"]
-    assert await children_of(lab, job) == [child]
+async def test_a_child_that_somebody_cancelled_is_not_tried_again(harness: Harness) -> None:
+    job, child = await begin(harness)
+    await harness.cancel(child, reason="not this one")
+    await harness.advance()
+    ended = await harness.job(job)
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "child_cancelled")
+    assert "not this one" in ended["error"]["message"]
+    assert await children_of(harness, job) == [child]
 
 
 @pytest.mark.parametrize(
@@ -166,187 +169,189 @@ async def test_a_child_that_somebody_cancelled_is_not_tried_again(lab: Lab) -> N
         (PARENT.replace("n: 7", "n: '{{ inputs.no }}'"), "template_undefined"),
     ],
 )
-async def test_what_cannot_be_made_fails_the_node_and_makes_nothing(lab: Lab, text: str, code: str) -> None:
-    await lab.publish(CHILD)
-    job = await lab.submit(text)
-    assert (await lab.nodes(job))["sub"]["error"]["code"] == code
-    assert (await lab.job(job))["status"] == "failed"
-    assert await lab.rows("select count(*) from cograil.jobs") == [(1,)]
+async def test_a_child_that_cannot_be_made_fails_the_node_and_makes_nothing(
+    harness: Harness, text: str, code: str
+) -> None:
+    await harness.publish(CHILD)
+    job = await harness.submit(text)
+    assert (await harness.nodes(job))["sub"]["error"]["code"] == code
+    assert (await harness.job(job))["status"] == "failed"
+    assert await harness.rows("select count(*) from cograil.jobs") == [(1,)]
 
 
-async def test_a_child_keeps_the_version_it_began_with(lab: Lab) -> None:
-    job, child = await begin(lab)
-    await lab.publish(CHILD.replace("version: 1", "version: 2"))
-    hand = await lab.hand()
-    assert (await lab.job(child))["workflow_version"] == 1
-    await end(lab, hand, Failed("oops", "no", retryable=False))
-    _, second = await children_of(lab, job)
-    assert (await lab.job(second))["workflow_version"] == 2  # the newest when it starts
+async def test_a_child_keeps_the_version_it_began_with(harness: Harness) -> None:
+    job, child = await begin(harness)
+    await harness.publish(CHILD.replace("version: 1", "version: 2"))
+    worker = await harness.manual_worker()
+    assert (await harness.job(child))["workflow_version"] == 1
+    await end(harness, worker, Failed("oops", "no", retryable=False))
+    _, second = await children_of(harness, job)
+    assert (await harness.job(second))["workflow_version"] == 2  # the newest when it starts
 
 
-async def test_a_version_that_is_named_is_taken(lab: Lab) -> None:
-    await lab.publish(CHILD)
-    await lab.publish(CHILD.replace("version: 1", "version: 2"))
-    job = await lab.submit(PARENT.replace("workflow_id: child,", "workflow_id: child, version: 1,"))
-    (child,) = await children_of(lab, job)
-    assert (await lab.job(child))["workflow_version"] == 1
+async def test_a_version_that_is_named_is_taken(harness: Harness) -> None:
+    await harness.publish(CHILD)
+    await harness.publish(CHILD.replace("version: 1", "version: 2"))
+    job = await harness.submit(PARENT.replace("workflow_id: child,", "workflow_id: child, version: 1,"))
+    (child,) = await children_of(harness, job)
+    assert (await harness.job(child))["workflow_version"] == 1
 
 
-async def test_cancel_reaches_the_child_and_its_running_handler(lab: Lab) -> None:
-    job, child = await begin(lab)
-    hand = await lab.hand()
-    item = await hand.claim_one()
-    assert await lab.cancel(job) == "cancelled"
-    assert (await lab.job(child))["status"] == "running"  # nobody locks the two together
-    await lab.advance()
-    assert (await lab.job(child))["status"] == "cancelled"
-    assert (await hand.heartbeat()).task_ids == frozenset()
-    assert not await hand.report(item, {"n": 1})
-    assert await lab.rows("select 1 from cograil.inbox where kind <> 'late'") == []
+async def test_cancel_reaches_the_child_and_its_running_handler(harness: Harness) -> None:
+    job, child = await begin(harness)
+    worker = await harness.manual_worker()
+    item = await worker.claim_one()
+    assert await harness.cancel(job) == "cancelled"
+    assert (await harness.job(child))["status"] == "running"  # nobody locks the two together
+    await harness.advance()
+    assert (await harness.job(child))["status"] == "cancelled"
+    assert (await worker.heartbeat()).task_ids == frozenset()
+    assert not await worker.report(item, {"n": 1})
+    assert await harness.rows("select 1 from cograil.inbox where kind <> 'late'") == []
 
 
-async def test_a_child_that_was_done_before_the_cancel_stays_done(lab: Lab) -> None:
-    job, child = await begin(lab)
-    hand = await lab.hand()
-    await hand.report(await hand.claim_one(), {"n": 1})
-    await lab.cancel(job)
-    await lab.advance()
-    assert (await lab.job(child))["status"] == "completed"
-    assert (await lab.job(job))["status"] == "cancelled"
+async def test_a_child_that_was_done_before_the_cancel_stays_done(harness: Harness) -> None:
+    job, child = await begin(harness)
+    worker = await harness.manual_worker()
+    await worker.report(await worker.claim_one(), {"n": 1})
+    await harness.cancel(job)
+    await harness.advance()
+    assert (await harness.job(child))["status"] == "completed"
+    assert (await harness.job(job))["status"] == "cancelled"
 
 
-async def test_the_parents_deadline_and_fail_fast_reach_the_child(lab: Lab) -> None:
-    job, child = await begin(lab, PARENT.replace("nodes:", "timeout_seconds: 60\nnodes:"))
+async def test_the_parents_deadline_and_fail_fast_reach_the_child(harness: Harness) -> None:
+    job, child = await begin(harness, PARENT.replace("nodes:", "timeout_seconds: 60\nnodes:"))
     past = "now() - interval '1 s'"
     query = f"update cograil.jobs set deadline = {past}, wake_at = {past} where id = %(id)s"
-    await lab.rows(query, id=job)
-    await lab.advance()
-    assert (await lab.job(job))["error"]["code"] == "job_timeout"
-    assert (await lab.job(child))["status"] == "cancelled"
+    await harness.rows(query, id=job)
+    await harness.advance()
+    assert (await harness.job(job))["error"]["code"] == "job_timeout"
+    assert (await harness.job(child))["status"] == "cancelled"
     fast = PARENT.replace(
         "nodes:", "fail_fast: true\nnodes:\n  bad: {handler: bad, retry: {max_attempts: 1}}"
     )
-    job = await lab.submit(fast)
-    (child,) = await children_of(lab, job)
-    hand = await lab.hand()
-    (item,) = await hand.claim(handlers=["bad"])
-    await hand.report(item, Failed("oops", "no"))
-    await lab.advance()
-    assert (await lab.job(job))["error"]["code"] == "oops"
-    assert (await lab.job(child))["status"] == "cancelled"
+    job = await harness.submit(fast)
+    (child,) = await children_of(harness, job)
+    worker = await harness.manual_worker()
+    (item,) = await worker.claim(handlers=["bad"])
+    await worker.report(item, Failed("oops", "no"))
+    await harness.advance()
+    assert (await harness.job(job))["error"]["code"] == "oops"
+    assert (await harness.job(child))["status"] == "cancelled"
 
 
-async def test_a_tree_without_an_end_stops_at_its_tenth_generation(lab: Lab) -> None:
-    await lab.publish(CIRCLE.format("there", "back"))
-    await lab.publish(CIRCLE.format("back", "there"))
-    job = await lab.submit(CIRCLE.format("there", "back"))
-    assert len(await lab.rows("select 1 from cograil.jobs")) == 2  # a tree is not made at once
-    await lab.advance()
-    assert len(await lab.rows("select 1 from cograil.jobs")) == 11
-    ((last,),) = await lab.rows(
+async def test_a_tree_without_an_end_stops_at_its_tenth_generation(harness: Harness) -> None:
+    await harness.publish(CIRCLE.format("there", "back"))
+    await harness.publish(CIRCLE.format("back", "there"))
+    job = await harness.submit(CIRCLE.format("there", "back"))
+    assert len(await harness.rows("select 1 from cograil.jobs")) == 2  # a tree is not made at once
+    await harness.advance()
+    assert len(await harness.rows("select 1 from cograil.jobs")) == 11
+    ((last,),) = await harness.rows(
         "select id::text from cograil.jobs j where not exists"
         " (select 1 from cograil.jobs c where c.parent_job = j.id)"
     )
-    assert (await lab.job(last))["error"]["code"] == "subworkflow_too_deep"
-    assert (await lab.job(job))["error"]["code"] == "child_failed"
+    assert (await harness.job(last))["error"]["code"] == "subworkflow_too_deep"
+    assert (await harness.job(job))["error"]["code"] == "child_failed"
 
 
-async def test_a_child_that_ends_at_once_is_news_for_its_parent(lab: Lab) -> None:
-    await lab.publish(
+async def test_a_child_that_ends_at_once_is_news_for_its_parent(harness: Harness) -> None:
+    await harness.publish(
         "workflow_id: child\ninputs: {n: {type: integer}}\nnodes:\n  w: {type: wait, wait: {seconds: 0}}\n"
     )
-    job = await lab.submit(PARENT.replace("{{ output.result.work.n }}", "{{ output.status }}"))
-    assert await lab.advance() == 1
-    assert (await lab.statuses(job)) == {"sub": "completed", "after": "dispatched"}
+    job = await harness.submit(PARENT.replace("{{ output.result.work.n }}", "{{ output.status }}"))
+    assert await harness.advance() == 1
+    assert (await harness.statuses(job)) == {"sub": "completed", "after": "dispatched"}
 
 
-async def test_a_retried_job_keeps_a_subworkflow_that_completed(lab: Lab) -> None:
-    job, child = await begin(lab, PARENT.replace("after: {", "after: {retry: {max_attempts: 1}, "))
-    hand = await lab.hand()
-    await end(lab, hand, {"n": 5})
-    await end(lab, hand, Failed("oops", "no"))
-    again = await lab.retry(job)
-    assert (await lab.nodes(again))["sub"]["output"]["job_id"] == child
-    assert (await hand.claim_one()).params["got"] == 5
-    assert await children_of(lab, again) == []
-    third = await lab.retry(job, "sub")
-    assert len(await children_of(lab, third)) == 1
+async def test_a_retried_job_keeps_a_subworkflow_that_completed(harness: Harness) -> None:
+    job, child = await begin(harness, PARENT.replace("after: {", "after: {retry: {max_attempts: 1}, "))
+    worker = await harness.manual_worker()
+    await end(harness, worker, {"n": 5})
+    await end(harness, worker, Failed("oops", "no"))
+    again = await harness.retry(job)
+    assert (await harness.nodes(again))["sub"]["output"]["job_id"] == child
+    assert (await worker.claim_one()).params["got"] == 5
+    assert await children_of(harness, again) == []
+    third = await harness.retry(job, "sub")
+    assert len(await children_of(harness, third)) == 1
 
 
-async def test_a_failed_subworkflow_can_be_retried_in_place(lab: Lab) -> None:
+async def test_a_failed_subworkflow_can_be_retried_in_place(harness: Harness) -> None:
     text = PARENT[: PARENT.index("    next:")].replace("type: subw", "required: false\n    type: subw")
-    job, _ = await begin(lab, text + "  hold: {handler: hold}\n")
-    hand = await lab.hand()
+    job, _ = await begin(harness, text + "  hold: {handler: hold}\n")
+    worker = await harness.manual_worker()
     for _ in range(2):
-        (item,) = await hand.claim(handlers=["echo"])
-        await hand.report(item, Failed("oops", "no", retryable=False))
-        await lab.advance()
-    assert (await lab.statuses(job))["sub"] == "failed"
-    await lab.retry(job, "sub")
-    assert (await lab.statuses(job))["sub"] == "waiting"
-    assert len(await children_of(lab, job)) == 3
+        (item,) = await worker.claim(handlers=["echo"])
+        await worker.report(item, Failed("oops", "no", retryable=False))
+        await harness.advance()
+    assert (await harness.statuses(job))["sub"] == "failed"
+    await harness.retry(job, "sub")
+    assert (await harness.statuses(job))["sub"] == "waiting"
+    assert len(await children_of(harness, job)) == 3
 
 
-async def test_old_news_of_a_child_change_nothing(lab: Lab) -> None:
-    job, _ = await begin(lab)
-    hand = await lab.hand()
-    item = await hand.claim_one()
-    await hand.report(item, Failed("oops", "no", retryable=False))
-    async with lab.db.transaction("test") as tx:
-        await advance_one(tx, lab.engine_context, item.job_id)
+async def test_old_news_of_a_child_change_nothing(harness: Harness) -> None:
+    job, _ = await begin(harness)
+    worker = await harness.manual_worker()
+    item = await worker.claim_one()
+    await worker.report(item, Failed("oops", "no", retryable=False))
+    async with harness.db.transaction("test") as tx:
+        await advance_one(tx, harness.engine_context, item.job_id)
     copy = """insert into cograil.inbox (job_id, kind, node_id, attempt, error)
         select job_id, kind, node_id, attempt, error from cograil.inbox where kind = 'child'"""
-    await lab.rows(copy)
-    await lab.advance()
-    assert len(await children_of(lab, job)) == 2
-    assert (await lab.event_types(job, "sub")).count("node_retry") == 1
+    await harness.rows(copy)
+    await harness.advance()
+    assert len(await children_of(harness, job)) == 2
+    assert (await harness.event_types(job, "sub")).count("node_retry") == 1
 
 
-async def test_the_doctor_sees_families_that_lost_touch(lab: Lab) -> None:
+async def test_the_doctor_sees_families_that_lost_touch(harness: Harness) -> None:
     async def codes_after(query: str, undo: str) -> list[str]:
-        await lab.rows(query)
-        found = [finding.code for finding in await lab.findings()]
-        await lab.rows(undo)
-        return found
+        await harness.rows(query)
+        codes = [finding.code for finding in await harness.findings()]
+        await harness.rows(undo)
+        return codes
 
-    job, child = await begin(lab)
+    job, child = await begin(harness)
     unlink = "update cograil.jobs set parent_node = 'x' where parent_job is not null"
     assert await codes_after(unlink, unlink.replace("'x'", "'sub'")) == ["I03"]
-    hand = await lab.hand()
-    await hand.report(await hand.claim_one(), {"n": 1})
-    async with lab.db.transaction("test") as tx:
-        await advance_one(tx, lab.engine_context, child)
+    worker = await harness.manual_worker()
+    await worker.report(await worker.claim_one(), {"n": 1})
+    async with harness.db.transaction("test") as tx:
+        await advance_one(tx, harness.engine_context, child)
     deafen = "update cograil.inbox set attempt = 9 where kind = 'child'"
     assert await codes_after(deafen, deafen.replace("9", "1")) == ["I03"]
-    await lab.advance()
-    job = await lab.submit(PARENT)
-    await lab.cancel(job)
+    await harness.advance()
+    job = await harness.submit(PARENT)
+    await harness.cancel(job)
     spare = "update cograil.inbox set kind = 'more' where kind = 'cancel'"
     assert await codes_after(spare, "update cograil.inbox set kind = 'cancel' where kind = 'more'") == ["I02"]
 
 
 async def test_a_crash_between_any_two_statements_leaves_all_or_nothing(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The birth, the end and the cancel of a child, cut off at every statement of their transactions."""
-    await lab.publish(CHILD)
-    job = await _despite_crashes(lab, monkeypatch, lambda: lab.submit(PARENT))
-    assert len(await lab.rows("select 1 from cograil.jobs")) == 2
-    hand = await lab.hand()
-    await hand.report(await hand.claim_one(), Failed("oops", "no", retryable=False))
-    await _despite_crashes(lab, monkeypatch, lab.advance)
-    first, second = await children_of(lab, job)
-    assert (await lab.job(first))["status"] == "failed"
-    await _despite_crashes(lab, monkeypatch, lambda: lab.cancel(job))
-    await _despite_crashes(lab, monkeypatch, lab.advance)
-    assert [(await lab.job(one))["status"] for one in (job, second)] == ["cancelled", "cancelled"]
+    await harness.publish(CHILD)
+    job = await _despite_crashes(harness, monkeypatch, lambda: harness.submit(PARENT))
+    assert len(await harness.rows("select 1 from cograil.jobs")) == 2
+    worker = await harness.manual_worker()
+    await worker.report(await worker.claim_one(), Failed("oops", "no", retryable=False))
+    await _despite_crashes(harness, monkeypatch, harness.advance)
+    first, second = await children_of(harness, job)
+    assert (await harness.job(first))["status"] == "failed"
+    await _despite_crashes(harness, monkeypatch, lambda: harness.cancel(job))
+    await _despite_crashes(harness, monkeypatch, harness.advance)
+    assert [(await harness.job(job_id))["status"] for job_id in (job, second)] == ["cancelled", "cancelled"]
 
 
 class Crash(Exception):
     """The connection broke."""
 
 
-async def _despite_crashes(lab: Lab, monkeypatch: pytest.MonkeyPatch, act: Any) -> Any:
+async def _despite_crashes(harness: Harness, monkeypatch: pytest.MonkeyPatch, act: Any) -> Any:
     """Do this, crashing before its first statement, its second, ... until it comes through."""
     for allowed in range(100):
         left = allowed
@@ -364,5 +369,5 @@ async def _despite_crashes(lab: Lab, monkeypatch: pytest.MonkeyPatch, act: Any) 
                 return await act()
             except Crash:
                 pass
-        assert await lab.findings() == []
+        assert await harness.findings() == []
     raise AssertionError("it never came through")

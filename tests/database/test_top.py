@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from lab import Lab
+from tests.support.harness import Harness
 
 BROKEN = "workflow_id: broken\nnodes: {a: {handler: fail, retry: {max_attempts: 1}}}\n"
 ASKING = "workflow_id: asking\nnodes: {sign: {type: approval, approval: {message: May we?}}}\n"
@@ -29,14 +29,14 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @pytest.fixture
-async def busy(lab: Lab, dsn: str) -> str:
+async def busy(harness: Harness, dsn: str) -> str:
     """A database in which something waits, something failed, and something is done."""
-    async with lab.running():
-        await lab.ended(await lab.submit(BROKEN))
-        await lab.ended(await lab.submit("workflow_id: fine\nnodes: {a: {handler: echo}}\n"))
-        await lab.submit(ASKING)
-        await lab.submit(NOBODY)
-    await lab.hand("a-worker")
+    async with harness.running():
+        await harness.ended(await harness.submit(BROKEN))
+        await harness.ended(await harness.submit("workflow_id: fine\nnodes: {a: {handler: echo}}\n"))
+        await harness.submit(ASKING)
+        await harness.submit(NOBODY)
+    await harness.manual_worker("a-worker")
     return dsn
 
 
@@ -63,16 +63,16 @@ async def test_a_frame_for_programs_has_all_of_it(busy: str) -> None:
         "failed": 1,
         "cancelled": 0,
     }
-    queues = {one["queue"]: one for one in frame["queues"]}
+    queues = {queue["queue"]: queue for queue in frame["queues"]}
     assert (queues["far"]["depth"], frame["missing_handlers"]) == (1, ["nobody_has"])
-    assert [one["name"] for one in frame["workers"] if one["is_live"]] == ["a-worker"]
-    assert {one["workflow_id"]: one["why"]["kind"] for one in frame["waiting"]} == {
+    assert [worker["name"] for worker in frame["workers"] if worker["is_live"]] == ["a-worker"]
+    assert {waiting_job["workflow_id"]: waiting_job["why"]["kind"] for waiting_job in frame["waiting"]} == {
         "asking": "no_orchestrator",
         "lonely": "no_orchestrator",
     }
-    assert [(one["workflow_id"], one["node_id"]) for one in frame["failing"]] == [("broken", "a")]
+    assert [(failure["workflow_id"], failure["node_id"]) for failure in frame["failing"]] == [("broken", "a")]
     assert len(frame["throughput"]["minutes"]) == 30
-    assert sum(one["ended"] for one in frame["throughput"]["minutes"]) == 2
+    assert sum(minute["ended"] for minute in frame["throughput"]["minutes"]) == 2
 
 
 async def test_without_a_terminal_it_is_one_frame(busy: str) -> None:
@@ -102,7 +102,7 @@ async def test_a_frame_fits_the_terminal(busy: str, columns: int, lines: int) ->
     assert max(map(len, drawn)) <= columns, text
 
 
-async def test_who_is_nowhere_is_told(dsn: str, tmp_path: object) -> None:
+async def test_top_without_an_instance_says_so(dsn: str, tmp_path: object) -> None:
     kept = {name: text for name, text in os.environ.items() if not name.startswith("COGRAIL_")}
     done = subprocess.run(
         [*COMMAND, "--data-dir", str(tmp_path)], env=kept, capture_output=True, text=True, check=False
@@ -153,11 +153,13 @@ class Terminal:
 def on_terminal(dsn: str, columns: int, lines: int, *words: str) -> Iterator[Terminal]:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-    given = environment(dsn, TERM="xterm-256color", LANG="C.UTF-8")
-    given = {name: text for name, text in given.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    variables = environment(dsn, TERM="xterm-256color", LANG="C.UTF-8")
+    variables = {
+        name: text for name, text in variables.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")
+    }
     process = subprocess.Popen(
         [*COMMAND, *words],
-        env=given,
+        env=variables,
         stdin=slave,
         stdout=slave,
         stderr=slave,
@@ -174,12 +176,12 @@ def on_terminal(dsn: str, columns: int, lines: int, *words: str) -> Iterator[Ter
         os.close(master)
 
 
-async def test_it_goes_on_until_q_and_leaves_the_terminal_as_it_was(busy: str, lab: Lab) -> None:
+async def test_top_goes_on_until_q_and_leaves_the_terminal_as_it_was(busy: str, harness: Harness) -> None:
     with on_terminal(busy, 120, 40, "--interval", "0.2") as screen:
         before = termios.tcgetattr(screen.master)
         screen.until("failed 1")
         assert termios.tcgetattr(screen.master)[3] != before[3], "keys come at once"
-        await lab.submit(ASKING)
+        await harness.submit(ASKING)
         screen.until("waiting 2")
         screen.type("xyz")
         screen.type("q")
@@ -201,7 +203,7 @@ async def test_another_size_is_drawn_at_once(busy: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
-async def test_it_ends_when_it_is_told_to(busy: str, how: str) -> None:
+async def test_top_ends_on_a_signal(busy: str, how: str) -> None:
     with on_terminal(busy, 100, 30) as screen:
         screen.until("failed 1")
         screen.type("\x03") if how == "Ctrl-C" else screen.process.send_signal(signal.SIGTERM)
@@ -210,14 +212,14 @@ async def test_it_ends_when_it_is_told_to(busy: str, how: str) -> None:
     assert "Traceback" not in last
 
 
-async def test_while_the_database_is_away_it_shows_how_it_was(busy: str, lab: Lab) -> None:
+async def test_while_the_database_is_away_it_shows_how_it_was(busy: str, harness: Harness) -> None:
     with on_terminal(busy, 160, 30, "--interval", "0.2") as screen:
         screen.until("failed 1")
-        await lab.rows(
+        await harness.rows(
             "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'cograil cli'"
         )
         screen.until("failed 1")
-        await lab.submit(ASKING)
+        await harness.submit(ASKING)
         screen.until("waiting 2")
         screen.type("q")
         screen.until_end()

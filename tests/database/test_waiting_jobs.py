@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from lab import Lab
+from tests.support.harness import Harness
 
 from cograil.model.job import Signalled
 from cograil.model.outcome import Failed
@@ -36,104 +36,108 @@ LATER = datetime.now(UTC) + timedelta(hours=1)
 BROKEN = Failed("broken", "it broke")
 
 
-async def shown(lab: Lab, *statuses: str, **more: Any) -> list[str]:
+async def shown(harness: Harness, *statuses: str, **more: Any) -> list[str]:
     """The workflows of the jobs that a list for people shows under these states."""
-    async with lab.db.transaction("test") as tx:
-        found = await job_queries.list_jobs(tx, statuses=statuses, is_apart=True, **more)
-    return sorted(job["workflow_id"] for job in found)
+    async with harness.db.transaction("test") as tx:
+        jobs = await job_queries.list_jobs(tx, statuses=statuses, is_apart=True, **more)
+    return sorted(job["workflow_id"] for job in jobs)
 
 
-async def test_a_job_says_what_it_waits_for(lab: Lab) -> None:
-    jobs = {text: await lab.submit(text) for text in (ASK, SLEEP, WORK)}
-    late = await lab.submit(WORK, not_before=LATER)
-    found = {name: (await lab.job(job))["waiting_for"] for name, job in (*jobs.items(), ("late", late))}
-    assert found == {ASK: "approval", SLEEP: "timer", WORK: None, "late": "start"}
-    assert (await lab.job(jobs[ASK]))["status"] == "running"
-    assert (await lab.job(late))["status"] == "pending"
+async def test_a_job_says_what_it_waits_for(harness: Harness) -> None:
+    jobs = {text: await harness.submit(text) for text in (ASK, SLEEP, WORK)}
+    late = await harness.submit(WORK, not_before=LATER)
+    waiting_reasons = {
+        name: (await harness.job(job))["waiting_for"] for name, job in (*jobs.items(), ("late", late))
+    }
+    assert waiting_reasons == {ASK: "approval", SLEEP: "timer", WORK: None, "late": "start"}
+    assert (await harness.job(jobs[ASK]))["status"] == "running"
+    assert (await harness.job(late))["status"] == "pending"
 
 
-async def test_a_job_waits_for_its_next_attempt_when_nothing_else_of_it_runs(lab: Lab) -> None:
-    job, both, hand = await lab.submit(WORK), await lab.submit(BOTH), await lab.hand()
-    assert (await lab.job(both))["waiting_for"] is None
-    for item in await hand.claim(2):
-        await hand.report(item, BROKEN)
-    await lab.advance()
-    assert (await lab.job(job))["waiting_for"] == "retry"
-    assert (await lab.job(both))["waiting_for"] == "approval"
+async def test_a_job_waits_for_its_next_attempt_when_nothing_else_of_it_runs(harness: Harness) -> None:
+    job, both, worker = await harness.submit(WORK), await harness.submit(BOTH), await harness.manual_worker()
+    assert (await harness.job(both))["waiting_for"] is None
+    for item in await worker.claim(2):
+        await worker.report(item, BROKEN)
+    await harness.advance()
+    assert (await harness.job(job))["waiting_for"] == "retry"
+    assert (await harness.job(both))["waiting_for"] == "approval"
 
 
-async def test_a_fan_out_waits_when_all_its_open_children_do(lab: Lab) -> None:
-    job, hand = await lab.submit(FAN), await lab.hand()
-    first, second = await hand.claim(2)
-    await hand.report(first, BROKEN)
-    await lab.advance()
-    assert (await lab.job(job))["waiting_for"] is None
-    await hand.report(second, BROKEN)
-    await lab.advance()
-    assert (await lab.job(job))["waiting_for"] == "retry"
+async def test_a_fan_out_waits_when_all_its_open_children_do(harness: Harness) -> None:
+    job, worker = await harness.submit(FAN), await harness.manual_worker()
+    first, second = await worker.claim(2)
+    await worker.report(first, BROKEN)
+    await harness.advance()
+    assert (await harness.job(job))["waiting_for"] is None
+    await worker.report(second, BROKEN)
+    await harness.advance()
+    assert (await harness.job(job))["waiting_for"] == "retry"
 
 
-async def test_a_job_whose_child_job_goes_on_does_not_wait(lab: Lab) -> None:
-    await lab.publish(ASK)
-    job = await lab.submit(PARENT)
-    assert (await lab.job(job))["waiting_for"] is None
+async def test_a_job_whose_child_job_goes_on_does_not_wait(harness: Harness) -> None:
+    await harness.publish(ASK)
+    job = await harness.submit(PARENT)
+    assert (await harness.job(job))["waiting_for"] is None
 
 
-async def test_a_job_that_was_answered_waits_no_more(lab: Lab) -> None:
-    job = await lab.submit(ASK)
-    async with lab.db.transaction("signal") as tx:
-        await signal(tx, lab.engine_context, job, Signalled("approve", "sign"))
-    assert (await lab.ended(job))["waiting_for"] is None
-    assert await shown(lab, "waiting") == []
+async def test_a_job_that_was_answered_waits_no_more(harness: Harness) -> None:
+    job = await harness.submit(ASK)
+    async with harness.db.transaction("signal") as tx:
+        await signal(tx, harness.engine_context, job, Signalled("approve", "sign"))
+    assert (await harness.ended(job))["waiting_for"] is None
+    assert await shown(harness, "waiting") == []
 
 
 @pytest.mark.parametrize("workflow", [None, "ask"])
-async def test_lists_for_people_keep_waiting_jobs_apart(lab: Lab, workflow: str | None) -> None:
+async def test_lists_for_people_keep_waiting_jobs_apart(harness: Harness, workflow: str | None) -> None:
     for text in (ASK, WORK):
-        await lab.submit(text)
-    await lab.submit(WORK, not_before=LATER)
+        await harness.submit(text)
+    await harness.submit(WORK, not_before=LATER)
     expected = {"waiting": ["ask", "work"], "running": ["work"], "pending": []}
     if workflow is not None:
-        expected = {status: [one for one in names if one == workflow] for status, names in expected.items()}
-    assert {status: await shown(lab, status, workflow=workflow) for status in expected} == expected
-    everything = sorted(one for names in expected.values() for one in names)
-    assert await shown(lab, *expected, workflow=workflow) == everything
-    assert await shown(lab, workflow=workflow) == everything
+        expected = {
+            status: [name for name in names if name == workflow] for status, names in expected.items()
+        }
+    assert {status: await shown(harness, status, workflow=workflow) for status in expected} == expected
+    everything = sorted(name for names in expected.values() for name in names)
+    assert await shown(harness, *expected, workflow=workflow) == everything
+    assert await shown(harness, workflow=workflow) == everything
 
 
-async def test_lists_for_programs_have_waiting_jobs_in_their_state_too(lab: Lab) -> None:
-    job = await lab.submit(ASK, correlation_id="c")
-    async with lab.db.transaction("test") as tx:
+async def test_lists_for_programs_have_waiting_jobs_in_their_state_too(harness: Harness) -> None:
+    job = await harness.submit(ASK, correlation_id="c")
+    async with harness.db.transaction("test") as tx:
         for status in ("waiting", "running"):
             for filters in ({}, {"workflow": "ask"}, {"correlation": "c"}):
-                found = await job_queries.list_jobs(tx, statuses=[status], **filters)
-                assert [one["job_id"] for one in found] == [job], (status, filters)
+                jobs = await job_queries.list_jobs(tx, statuses=[status], **filters)
+                assert [found_job["job_id"] for found_job in jobs] == [job], (status, filters)
         assert await job_queries.list_jobs(tx, statuses=["running"], correlation="c", is_apart=True) == []
 
 
-async def test_searches_know_waiting_jobs(lab: Lab) -> None:
-    job = await lab.submit(ASK, labels={"a": "b"})
-    await lab.submit(WORK, labels={"a": "b"})
+async def test_searches_know_waiting_jobs(harness: Harness) -> None:
+    job = await harness.submit(ASK, labels={"a": "b"})
+    await harness.submit(WORK, labels={"a": "b"})
     params: dict[str, Any] = {
         "workflow": None,
         "labels": {"a": "b"},
         "text": None,
         "limit": 9,
     }
-    async with lab.db.transaction("test") as tx:
+    async with harness.db.transaction("test") as tx:
         waiting, _ = await search_jobs(tx, "default", statuses=["waiting"], **params)
         running, _ = await search_jobs(tx, "default", statuses=["running"], **params, is_apart=True)
         both, _ = await search_jobs(tx, "default", statuses=["running"], **params)
-    assert [one["job_id"] for one in waiting] == [job]
-    assert [one["workflow_id"] for one in running] == ["work"]
+    assert [waiting_job["job_id"] for waiting_job in waiting] == [job]
+    assert [running_job["workflow_id"] for running_job in running] == ["work"]
     assert len(both) == 2
 
 
-async def test_counts_for_people_keep_waiting_jobs_apart(lab: Lab) -> None:
+async def test_counts_for_people_keep_waiting_jobs_apart(harness: Harness) -> None:
     for text in (ASK, SLEEP, WORK):
-        await lab.submit(text)
-    await lab.submit(WORK, not_before=LATER)
-    async with lab.db.transaction("test") as tx:
+        await harness.submit(text)
+    await harness.submit(WORK, not_before=LATER)
+    async with harness.db.transaction("test") as tx:
         every = (await gateway_queries.count_shown_jobs(tx, "default")).by_status
         work = (await gateway_queries.count_shown_jobs(tx, "default", "work")).by_status
     assert {name: count for name, count in every.items() if count} == {"waiting": 3, "running": 1}

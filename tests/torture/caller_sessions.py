@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from doors import Answer, Api
+from tests.support.api_client import ApiClient, ApiResponse
 from tests.torture import oracles
 from tests.torture.client_strikes import GONE_SECONDS, STOPPED_SECONDS
 from tests.torture.crash import Run
@@ -52,8 +52,10 @@ class CallerSession:
     victim: Child = field(init=False)
     server: Child = field(init=False)
     door: Path = field(init=False)  # where it writes down its port
-    late: list[Answer] = field(default_factory=list)  # what a server said that was woken after all was over
-    _unanswered: list[asyncio.Task[Answer | None]] = field(default_factory=list)
+    late: list[ApiResponse] = field(
+        default_factory=list
+    )  # what a server said that was woken after all was over
+    _unanswered: list[asyncio.Task[ApiResponse | None]] = field(default_factory=list)
 
     async def open(self) -> None:
         """Begin with the server that is to be struck."""
@@ -80,7 +82,7 @@ class CallerSession:
                 return Reply(0, None, times)
         raise Stuck(f"{path} was asked {TRIES} times and never answered")
 
-    async def _once(self, method: str, path: str, body: Any, headers: dict[str, str]) -> Answer | None:
+    async def _once(self, method: str, path: str, body: Any, headers: dict[str, str]) -> ApiResponse | None:
         """One request; None when its server is gone or silent."""
         port = await self._port()
         if port is None:
@@ -98,8 +100,8 @@ class CallerSession:
 
     async def _call(
         self, port: int, method: str, path: str, body: Any, headers: dict[str, str]
-    ) -> Answer | None:
-        api = Api(self.lane.lab, cast("Any", None), port, self.key)
+    ) -> ApiResponse | None:
+        api = ApiClient(self.lane.lab, cast("Any", None), port, self.key)
         try:
             at = path if path.startswith("/v1/") else f"/api/v1{path}"
             return await api.call(method, at, body, headers)

@@ -33,10 +33,10 @@ async def _submit_lonely(lane: Lane, scenario: Scenario) -> str:
     """Two workers died over it, so what it waits for is to run alone; others would run beside it."""
     job = await submit_behind_a_gate(lane, scenario)
     for number in range(2):
-        hand = await lane.lab.hand(f"lost-{job}-{number}")
+        hand = await lane.lab.manual_worker(f"lost-{job}-{number}")
         while not await hand.claim(handlers=["lonely"]):  # noqa: ASYNC110  an orchestrator hands it out
             await asyncio.sleep(0.01)
-        await lane.lab.bury(hand)
+        await lane.lab.expire_worker(hand)
     await lane.until(LOST, lane.watchdog_seconds, job=job)
     lane.beside.append(await lane.submit(BESIDE))
     return job

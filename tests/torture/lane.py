@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from lab import Lab, open_lab
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from tests.support.harness import Harness, open_harness
 from tests.torture import effect_handlers
 from tests.torture.forked_processes import Child, ForkServer, open_fork_server
 from tests.torture.victims import HERE, decider_with_small_chunks
@@ -39,7 +39,7 @@ class Stuck(Exception):
 class Lane:
     """A database of its own, and the processes forked for it."""
 
-    lab: Lab
+    lab: Harness
     fork_server: ForkServer
     dsn: str
     mutant: str | None = None
@@ -175,7 +175,7 @@ async def open_lanes(
             settings = Settings(
                 database={"allow_unsafe": True, "idle_in_transaction_seconds": 10}, outbound=HERE
             )
-            lab = await stack.enter_async_context(open_lab(dsn, settings))
+            lab = await stack.enter_async_context(open_harness(dsn, settings))
             lab.engine_context = decider_with_small_chunks(settings)
             lanes.append(Lane(lab, fork_server, dsn, mutant))
             stack.push_async_callback(lanes[-1].help_with)

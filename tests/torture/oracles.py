@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from receivers import Receiver
+from tests.support.webhook_receiver import WebhookReceiver
 from tests.torture.lane import Lane
 from tests.torture.scenarios import Scenario
 
@@ -214,7 +214,7 @@ from (select job, destination from unnest(%(jobs)s::uuid[]) as job cross join (
 """
 
 
-async def untold(lane: Lane, jobs: list[str], receiver: Receiver) -> list[str]:
+async def untold(lane: Lane, jobs: list[str], receiver: WebhookReceiver) -> list[str]:
     """Each event is in the outbox or on its way, not both nor neither; what is marked as told was told."""
     violations = [
         f"at once: of {job} there is {types} for {destination}"
@@ -228,13 +228,13 @@ async def untold(lane: Lane, jobs: list[str], receiver: Receiver) -> list[str]:
     ]
 
 
-async def marked_as_told(lane: Lane, receiver: Receiver) -> set[str]:
+async def marked_as_told(lane: Lane, receiver: WebhookReceiver) -> set[str]:
     """The deliveries that are through, as the database says."""
     query = "select id::text from cograil.deliveries where url = %(url)s and state = 'delivered'"
     return {delivery_id for (delivery_id,) in await lane.lab.rows(query, url=receiver.url)}
 
 
-def wrong_tellings(receiver: Receiver, jobs: list[str], recorded: set[str]) -> Iterator[str]:
+def wrong_tellings(receiver: WebhookReceiver, jobs: list[str], recorded: set[str]) -> Iterator[str]:
     """All of it was told, in its order, signed, with the same bytes whenever it came again; and it came again
     once at most, and only if nobody had marked it as told when the relay was struck."""
     for job in jobs:

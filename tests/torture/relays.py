@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 
-from receivers import Receiver, answer, receiving
+from tests.support.webhook_receiver import WebhookReceiver, http_response, open_receiver
 from tests.torture import oracles
 from tests.torture.client_strikes import STOPPED_SECONDS
 from tests.torture.crash import SLACK_SECONDS, ZOMBIE_SECONDS, Run
@@ -57,7 +57,7 @@ async def _deliver(lane: Lane, run: Run) -> None:
     run.violations += oracles.wrong_tellings(receiver, jobs, recorded)
 
 
-async def _relay(lane: Lane, run: Run, jobs: list[str], receiver: Receiver) -> set[str]:
+async def _relay(lane: Lane, run: Run, jobs: list[str], receiver: WebhookReceiver) -> set[str]:
     """Strike the relay, let another finish; the ids that were marked as told when it was struck."""
     fault = run.fault
     ((old,),) = await lane.lab.rows(OLD_LETTER)
@@ -115,7 +115,7 @@ async def _live_on(lane: Lane, run: Run, victim: Child) -> None:
     for child in lane.passing:
         if child is not victim:
             await child.kill()
-    async with receiving() as receiver:
+    async with open_receiver() as receiver:
         job = await lane.submit(TOLD, callback=receiver.callback())
         await lane.ended(job)
         victim.resume()
@@ -126,10 +126,10 @@ async def _live_on(lane: Lane, run: Run, victim: Child) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _receiving(lane: Lane) -> AsyncIterator[Receiver]:
+async def _receiving(lane: Lane) -> AsyncIterator[WebhookReceiver]:
     """A receiver; what is left of what it was to be told goes with it."""
     try:
-        async with receiving() as receiver:
+        async with open_receiver() as receiver:
             yield receiver
     finally:
         for table in ("outbox", "deliveries", "subscriptions"):
@@ -139,7 +139,7 @@ async def _receiving(lane: Lane) -> AsyncIterator[Receiver]:
 
 async def _end(lane: Lane, run: Run) -> None:
     """A receiver says that it is gone: subscription and callback end, and the others are told, once."""
-    async with _receiving(lane) as there, receiving(lambda _: answer(410)) as gone:
+    async with _receiving(lane) as there, open_receiver(lambda _: http_response(410)) as gone:
         for receiver in (gone, there):
             async with lane.lab.db.transaction("test") as tx:
                 await outbox.subscribe(tx, "default", Address(receiver.url), lane.lab.settings.outbound)

@@ -20,9 +20,9 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-from lab import Lab, open_lab, quick_settings
 from psycopg.conninfo import make_conninfo
 from tests.conftest import Eventually
+from tests.support.harness import Harness, open_harness, quick_settings
 
 from cograil.embedded.postgres_binaries import binaries
 from cograil.embedded.postgres_server import EmbeddedPostgres
@@ -163,7 +163,7 @@ class Submitter:
         self.is_stopping = False
 
     async def run(self) -> None:
-        async with open_lab(self.url, self.settings) as lab:
+        async with open_harness(self.url, self.settings) as lab:
             while not self.is_stopping:
                 try:
                     self.acknowledged.append(await lab.submit(CHAIN, {"name": "x"}))
@@ -202,7 +202,7 @@ async def test_nothing_acknowledged_is_lost_when_the_standby_takes_over(
 
 
 async def _look(pair: Pair, acknowledged: set[str], eventually: Eventually) -> None:
-    async with open_lab(pair.standby.conninfo) as lab:
+    async with open_harness(pair.standby.conninfo) as lab:
 
         async def is_all_done() -> bool:
             return await lab.rows("select count(*) from cograil.jobs where finished_at is null") == [(0,)]
@@ -211,7 +211,7 @@ async def _look(pair: Pair, acknowledged: set[str], eventually: Eventually) -> N
         await _check(lab, acknowledged)
 
 
-async def _check(lab: Lab, acknowledged: set[str]) -> None:
+async def _check(lab: Harness, acknowledged: set[str]) -> None:
     status = dict(await lab.rows("select id::text, status from cograil.jobs"))
     assert acknowledged - status.keys() == set()
     assert {status[job] for job in status} == {"completed"}

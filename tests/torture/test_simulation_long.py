@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-
-from simulation import run_all
-from test_simulation import measured
+from tests.support.simulation.simulator import print_rate, run_all
 
 SEEDS = int(os.environ.get("COGRAIL_SEEDS", "200000"))
 FIRST = int(os.environ.get("COGRAIL_FIRST_SEED", "1000000"))
@@ -23,7 +17,7 @@ PARTS = 20
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_seed_breaks_the_engine(part: int) -> None:
     seeds = range(FIRST + part, FIRST + SEEDS, PARTS)
-    with measured(len(seeds)):
+    with print_rate(len(seeds)):
         run_all(seeds)
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
 import pytest
-from http_sites import Open, Sender, Site
+from tests.support.http_site import Open, Sender, Site
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from one_job import Job
+from tests.support.memory_job import Job
 
 from cograil.model.job import Bounds, Reported
 from cograil.model.outcome import Completed, Failed
@@ -18,12 +18,12 @@ def retried(retry: str, **settings: Any) -> Job:
 
 
 def delays(job: Job, failures: int) -> list[float]:
-    found = []
+    waits = []
     for _ in range(failures):
         job.fail("a")
-        found.append(job.wakes_in() or 0.0)
-        job.sleep(found[-1])
-    return found
+        waits.append(job.wakes_in() or 0.0)
+        job.sleep(waits[-1])
+    return waits
 
 
 def test_without_retry_there_are_three_attempts_after_5_and_10_seconds() -> None:
@@ -52,17 +52,15 @@ def test_jitter_spreads_a_delay_by_the_dice(random: float, expected: float) -> N
 
 
 @pytest.mark.parametrize(("after", "expected"), [(0.0, 0), (3.5, 3.5), (99.0, 30), (None, 2)])
-def test_whoever_was_told_when_to_come_again_waits_so_long_up_to_the_longest(
-    after: float | None, expected: float
-) -> None:
+def test_a_requested_delay_is_bounded_by_the_maximum_delay(after: float | None, expected: float) -> None:
     job = retried("max_attempts: 2, initial_delay_seconds: 2, max_delay_seconds: 30")
     task = job.tasks.pop("a")
-    told = Failed("busy", "busy!", after_seconds=after)
-    job.advance(Reported("a", task.attempt, 7, told, "w", job.now))
+    outcome = Failed("busy", "busy!", after_seconds=after)
+    job.advance(Reported("a", task.attempt, 7, outcome, "w", job.now))
     assert (job.wakes_in() or 0.0) == expected
 
 
-def test_what_was_told_makes_no_attempt_more() -> None:
+def test_a_requested_delay_makes_no_further_attempt() -> None:
     job = retried("max_attempts: 1")
     task = job.tasks.pop("a")
     job.advance(Reported("a", task.attempt, 7, Failed("busy", "busy!", after_seconds=1.0), "w", job.now))

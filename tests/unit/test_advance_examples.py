@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from job_rows import T0
-from one_job import Job
+from tests.support.job_rows import T0
+from tests.support.memory_job import Job
 
 DIAMOND = """
 workflow_id: w
@@ -159,7 +159,7 @@ nodes:
 """
 
 
-def test_what_only_an_untaken_branch_reaches_is_skipped_and_a_join_runs_on() -> None:
+def test_nodes_behind_an_untaken_branch_are_skipped_and_a_join_runs_on() -> None:
     job = Job(SHORT, {"go": False})
     assert job.statuses == {
         "choose": "completed",

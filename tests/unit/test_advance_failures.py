@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from one_job import Job
+from tests.support.memory_job import Job
 
 
 def test_a_failed_node_in_the_middle_ends_the_job() -> None:
@@ -87,7 +87,7 @@ nodes:
     assert job.params("b") == {"n": 1.5, "all": {"n": 1.5}, "t": "n=3"}
 
 
-def test_what_follows_an_optional_node_can_read_why_it_failed() -> None:
+def test_successors_of_an_optional_node_can_read_why_it_failed() -> None:
     job = Job(
         """
 workflow_id: w

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import orjson
 import pytest
-from one_job import Job
+from tests.support.memory_job import Job
 
 from cograil.model.job import CancelRequested
 

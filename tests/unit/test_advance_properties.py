@@ -10,12 +10,12 @@ import os
 from collections import Counter
 from random import Random
 
-from engine_model import Model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from job_rows import T0
-from one_job import Job
-from random_jobs import Case, Driver, cases
+from tests.support.engine_model import Model
+from tests.support.job_rows import T0
+from tests.support.memory_job import Job
+from tests.support.random_workflows import Case, Driver, cases
 
 from cograil import engine
 from cograil.definitions import load_workflow
@@ -211,14 +211,14 @@ def _worth_a_retry(driver: Driver, random: Random) -> str:
 
 def _behind(job: Job, name: str, through: set[str]) -> set[str]:
     """What follows a node, going only through nodes that were given up."""
-    found: set[str] = set()
+    reached: set[str] = set()
     todo = list(job.workflow.nodes[name].successors)
     while todo:
-        one = todo.pop()
-        if one in through and one not in found:
-            found.add(one)
-            todo.extend(job.workflow.nodes[one].successors)
-    return found
+        node_id = todo.pop()
+        if node_id in through and node_id not in reached:
+            reached.add(node_id)
+            todo.extend(job.workflow.nodes[node_id].successors)
+    return reached
 
 
 @often

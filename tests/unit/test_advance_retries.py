@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fan_jobs import FAN, fan
-from one_job import Job
+from tests.support.fan_out_jobs import FAN, fan_out_job
+from tests.support.memory_job import Job
 
 from cograil.model.job import Bounds
 
@@ -124,7 +124,7 @@ def test_a_deadline_that_comes_with_a_retry_begins_nothing_new() -> None:
 
 
 def test_a_cancel_that_comes_with_more_children_makes_none() -> None:
-    job = fan(5, bounds=Bounds(chunk=2))
+    job = fan_out_job(5, bounds=Bounds(chunk=2))
     assert job.to_expand
     job.cancel()
     made = len(job.dispatched)

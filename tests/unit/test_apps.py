@@ -72,7 +72,7 @@ def test_the_settings_of_an_app_are_settings(site: Path) -> None:
 def test_a_secret_of_an_app_is_shown_as_stars(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(site, "laundry_secret", WITH_SETTINGS)
     monkeypatch.setenv("COGRAIL_LAUNDRY__PASSWORD", "hush")
-    shown = {one.name: one.value for one in describe(load_settings())}
+    shown = {setting.name: setting.value for setting in describe(load_settings())}
     assert shown["laundry.password"] == "***"
     assert shown["laundry.soap"] == "white"
 
@@ -92,13 +92,13 @@ def test_an_app_of_somebody_else_is_found(site: Path) -> None:
     assert names(Settings(apps=("laundry",))) == ["laundry"]
 
 
-def test_one_that_cannot_be_loaded_says_why(site: Path) -> None:
+def test_an_app_that_cannot_be_loaded_says_why(site: Path) -> None:
     install(site, "laundry_torn", "import laundry_not_there\n")
     with pytest.raises(UsageError, match=r"'laundry' \(laundry_torn:app\).*laundry_not_there"):
         enabled_apps(Settings())
 
 
-def test_what_is_no_app_is_refused(site: Path) -> None:
+def test_an_entry_point_that_is_not_an_app_is_refused(site: Path) -> None:
     install(site, "laundry_wrong", "app = 1\n")
     with pytest.raises(UsageError, match=r"laundry_wrong:app is not a cograil\.plugins\.App"):
         enabled_apps(Settings())

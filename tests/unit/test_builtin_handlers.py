@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attempts import Attempt, failed, output
+from tests.support.handler_attempts import Attempt, failed, output
 
 from cograil.model.outcome import Failed, Released
 from cograil.runners import builtin_handlers
@@ -27,7 +27,7 @@ async def attempt() -> AsyncIterator[Attempt]:
         yield Attempt(threads, extra="ignore")
 
 
-def test_all_of_them_are_registered_and_run_in_the_loop() -> None:
+def test_all_builtin_handlers_are_registered_and_run_in_the_loop() -> None:
     for name in BUILTINS:
         spec = default_registry.get(name)
         assert spec is not None
@@ -54,7 +54,9 @@ def test_all_of_them_are_registered_and_run_in_the_loop() -> None:
          {"phases_completed": 2, "completed_phases": ["phase_1", "phase_2"], "resumed_after": 0}),
     ],
 )  # fmt: skip
-async def test_each_returns_what_it_promises(attempt: Attempt, name: str, params: Json, result: Json) -> None:
+async def test_each_builtin_handler_returns_what_it_promises(
+    attempt: Attempt, name: str, params: Json, result: Json
+) -> None:
     assert output(await attempt(getattr(builtin_handlers, name), params)) == result
 
 

@@ -53,7 +53,7 @@ def test_the_numbers_of_the_rfc(bits: str, text: str) -> None:
 
 
 def test_the_example_of_the_rfc() -> None:
-    given = {
+    document = {
         "numbers": [333333333.33333329, 1e30, 4.50, 2e-3, 0.000000000000000000000000001],
         "string": '\u20ac$\u000f\nA\'B"\\\\"/',
         "literals": [None, True, False],
@@ -62,7 +62,7 @@ def test_the_example_of_the_rfc() -> None:
         '{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27],'
         '"string":"\u20ac$\\u000f\\nA\'B\\"\\\\\\\\\\"/"}'
     )
-    assert canonical(given) == text.encode()
+    assert canonical(document) == text.encode()
 
 
 def test_members_are_sorted_by_utf_16() -> None:
@@ -120,12 +120,12 @@ def deep(levels: int) -> Any:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_has_no_canonical_form_is_refused(value: Any) -> None:
+def test_values_without_a_canonical_form_are_refused(value: Any) -> None:
     with pytest.raises(NotCanonical):
         canonical(value)
 
 
-def test_as_deep_as_allowed_is_fine() -> None:
+def test_the_maximum_depth_is_allowed() -> None:
     assert canonical(deep(MAX_DEPTH)) == b"[" * MAX_DEPTH + b"0" + b"]" * MAX_DEPTH
 
 

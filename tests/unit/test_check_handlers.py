@@ -58,8 +58,8 @@ def test_params_that_a_handler_would_refuse_are_told_with_their_place(
     module: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["check", "wrong.yaml", "--app", module, "--json"]) == 2
-    (found,) = json.loads(capsys.readouterr().out)["files"]
-    assert [(one["code"], one["line"], one["pointer"]) for one in found["problems"]] == [
+    (report,) = json.loads(capsys.readouterr().out)["files"]
+    assert [(problem["code"], problem["line"], problem["pointer"]) for problem in report["problems"]] == [
         ("missing_param", 3, "/nodes/a/params"),
         ("unknown_param", 3, "/nodes/a/params/sennt"),
         ("invalid_param", 8, "/nodes/b/params/count"),
@@ -70,15 +70,17 @@ def test_params_that_a_handler_would_refuse_are_told_with_their_place(
         ("unknown_param", 14, "/nodes/d/task/params/cuont"),
         ("invalid_param", 15, "/nodes/e/params/seconds"),
     ]
-    assert "did you mean 'sent'?" in found["problems"][1]["message"]
+    assert "did you mean 'sent'?" in report["problems"][1]["message"]
 
 
 def test_a_handler_that_nobody_has_is_a_warning_and_strict_makes_it_count(
     module: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["check", "doubtful.yaml", "--app", module]) == 0
-    said = capsys.readouterr().err
-    assert f"no handler '{module}.sedn' in cograil or in {module}; did you mean '{module}.send'?" in said
-    assert "--app" not in said
+    error_text = capsys.readouterr().err
+    assert (
+        f"no handler '{module}.sedn' in cograil or in {module}; did you mean '{module}.send'?" in error_text
+    )
+    assert "--app" not in error_text
     assert main(["check", "doubtful.yaml", "--app", module, "--strict"]) == 1
     assert main(["check", "doubtful.yaml", "--strict"]) == 0

@@ -60,7 +60,7 @@ def test_an_input_that_cannot_be_read_says_what_to_give(pair: str, message: str)
         read_inputs(None, [pair], declared(x="integer"))
 
 
-def test_all_inputs_that_do_not_fit_are_told_at_once() -> None:
+def test_all_inputs_that_do_not_fit_are_reported_at_once() -> None:
     with pytest.raises(InvalidInput, match=r"--input i=x: .* 5 .*\n--input j=y: .* true or false") as caught:
         read_inputs(None, ["i=x", "s=x", "j=y"], declared(i="integer", s="string", j="boolean"))
     assert [problem.pointer for problem in caught.value.problems] == ["/input_params/i", "/input_params/j"]
@@ -120,5 +120,5 @@ def test_a_moment_needs_its_time_zone() -> None:
             Timestamp().convert(text, None, None)
     with pytest.raises(click.BadParameter) as caught:
         Timestamp().convert("2026-01-31", None, None)
-    (told,) = re.findall(r"write (\S+) for UTC", str(caught.value))  # and that is taken
-    assert Timestamp().convert(told, None, None) == datetime(2026, 1, 31, tzinfo=UTC)
+    (moment,) = re.findall(r"write (\S+) for UTC", str(caught.value))  # and that is taken
+    assert Timestamp().convert(moment, None, None) == datetime(2026, 1, 31, tzinfo=UTC)

@@ -51,14 +51,14 @@ def test_the_establishments_of_la_poste_have_a_rule_of_their_own(siret: str, is_
 
 
 def test_a_doubt_names_the_field() -> None:
-    found = doubts(Identifiers("123456789", "12345678900000", None, "12345678900000"))
-    assert [one["field"] for one in found] == ["siren", "siret"]
+    flaws = doubts(Identifiers("123456789", "12345678900000", None, "12345678900000"))
+    assert [flaw["field"] for flaw in flaws] == ["siren", "siret"]
 
 
 # -- the pipeline ------------------------------------------------------------------------------------------
 
 
-def test_whoever_changes_the_pipeline_gives_it_the_next_version() -> None:
+def test_a_change_of_the_pipeline_needs_the_next_version() -> None:
     """Version 2 is published where this runs: other content under it would refuse every request."""
     workflow = read_workflow(WORKFLOW, app="companies")
     assert (workflow.version, workflow.digest[:12]) == (2, "f91e57e15b11")
@@ -75,7 +75,7 @@ def said(**fields: Any) -> SourceData:
 def test_the_first_of_its_order_that_says_something_counts(field: str, order: tuple[str, ...]) -> None:
     everybody = {source: said(**{field: source}) for source in SOURCES}
     for place, source in enumerate(order):
-        left = {name: one for name, one in everybody.items() if name not in order[:place]}
+        left = {name: answer for name, answer in everybody.items() if name not in order[:place]}
         company = merge(NOTHING, left)
         assert company.fields[field] == source
         assert company.provenance[field]["source_api"] == source
@@ -96,12 +96,12 @@ ANSWERS = st.dictionaries(st.sampled_from(SOURCES), st.dictionaries(st.sampled_f
 
 
 @given(st.dictionaries(st.sampled_from(list(MATRIX)), st.text("xyz", min_size=1)), ANSWERS)
-def test_nothing_said_never_replaces_something_known(known: dict[str, str], answers: Any) -> None:
-    said = {source: SourceData(fields, NOW) for source, fields in answers.items()}
-    found = merge(Company(known, {}), said)
-    assert all(found.fields.get(field) for field in known if field not in masked_fields(said))
-    again = merge(found, {source: SourceData(fields, NOW) for source, fields in answers.items()})
-    assert again == found, "the same again changes nothing"
+def test_an_empty_answer_never_replaces_a_known_field(known: dict[str, str], answers: Any) -> None:
+    answers_by_source = {source: SourceData(fields, NOW) for source, fields in answers.items()}
+    merged = merge(Company(known, {}), answers_by_source)
+    assert all(merged.fields.get(field) for field in known if field not in masked_fields(answers_by_source))
+    again = merge(merged, {source: SourceData(fields, NOW) for source, fields in answers.items()})
+    assert again == merged, "the same again changes nothing"
 
 
 def test_core_identity_is_a_name_and_a_piece_of_an_address() -> None:
@@ -114,7 +114,7 @@ def test_how_long_a_field_is_fresh_is_shown() -> None:
     company = merge(NOTHING, {RECHERCHE: said(siren="552032534", legal_name="X", active_status="A")})
     for days, fresh in ((8, {"siren", "legal_name"}), (31, {"siren"}), (366, set())):
         shown = freshness(company, 30, NOW + timedelta(days=days))
-        assert {field for field, one in shown.items() if one["is_fresh"]} == fresh, days
+        assert {field for field, state in shown.items() if state["is_fresh"]} == fresh, days
 
 
 # -- verdicts ----------------------------------------------------------------------------------------------
@@ -157,18 +157,18 @@ def test_the_verdict_follows_from_the_sources(
     st.booleans(),
 )
 def test_every_verdict_keeps_the_invariants(ended: list[SourceOutcome], has_core: bool) -> None:
-    found = judge(ended, core_identity_present=has_core)
-    required, optional = found.required_sources_failed_count, found.optional_sources_failed_count
-    if found.status == "SUCCESS":
+    judgement = judge(ended, core_identity_present=has_core)
+    required, optional = judgement.required_sources_failed_count, judgement.optional_sources_failed_count
+    if judgement.status == "SUCCESS":
         assert has_core
         assert required == optional == 0
-    elif found.status == "PARTIAL":
+    elif judgement.status == "PARTIAL":
         assert has_core
         assert required == 0 < optional
     else:
         assert required > 0 or not has_core
-        assert found.error
-    assert len(found.error or "") <= MAX_ERROR
+        assert judgement.error
+    assert len(judgement.error or "") <= MAX_ERROR
 
 
 @pytest.mark.parametrize(
@@ -181,10 +181,10 @@ def test_every_verdict_keeps_the_invariants(ended: list[SourceOutcome], has_core
         (None, "INTERNAL_ERROR", None),
     ],
 )
-def test_what_the_engine_says_has_a_word_of_the_contract(error: Any, code: str, http: int | None) -> None:
-    found = failed_as(RCS, error)
-    assert (found.error_code, found.http_status) == (code, http)
-    assert found.error_code in SOURCE_CODES
+def test_errors_of_the_engine_have_codes_of_the_contract(error: Any, code: str, http: int | None) -> None:
+    failure = failed_as(RCS, error)
+    assert (failure.error_code, failure.http_status) == (code, http)
+    assert failure.error_code in SOURCE_CODES
 
 
 # -- what registers say ------------------------------------------------------------------------------------
@@ -200,8 +200,8 @@ def test_a_person_has_a_name_at_inpi_and_at_the_register_of_commerce() -> None:
     person = {"descriptionPersonne": {"nom": "DURAND", "prenoms": ["Anne", "Marie"]}}
     content = {"personnePhysique": {"identite": {"entrepreneur": person}}}
     assert field_map.inpi_fields({"formality": {"content": content}})["legal_name"] == "Anne DURAND"
-    found = field_map.rcs_fields({"data": {"personne_physique": {"nom": "DURAND", "prenom": "Anne"}}})
-    assert found["legal_name"] == "Anne DURAND"
+    fields = field_map.rcs_fields({"data": {"personne_physique": {"nom": "DURAND", "prenom": "Anne"}}})
+    assert fields["legal_name"] == "Anne DURAND"
 
 
 EMPTY_ADDRESS = dict.fromkeys(("nom_postal", "ligne_1", "ligne_2", "code_postal", "pays"), "")
@@ -216,8 +216,8 @@ def test_an_extract_says_nothing_in_empty_texts_and_means_two_things_by_its_seco
     }
     nobody = {"nom": "", "prenom": "", "adresse": EMPTY_ADDRESS}
     company = {"adresse_siege": head, "personne_morale": {"denomination": "A"}, "personne_physique": nobody}
-    found = field_map.rcs_fields({"data": company})
-    assert (found["legal_name"], found["address_line1"], found.get("address_line2")) == (
+    fields = field_map.rcs_fields({"data": company})
+    assert (fields["legal_name"], fields["address_line1"], fields.get("address_line2")) == (
         "A",
         "34 RUE A",
         None,
@@ -226,20 +226,24 @@ def test_an_extract_says_nothing_in_empty_texts_and_means_two_things_by_its_seco
     person = {"nom": "DURAND", "prenom": "ANNE", "adresse": home}
     nothing = {"denomination": "", "forme_juridique": {"valeur": "", "code": ""}}
     whole = {"adresse_siege": EMPTY_ADDRESS, "personne_morale": nothing, "personne_physique": person}
-    found = field_map.rcs_fields({"data": whole})
-    assert (found["legal_name"], found["address_line1"], found["city"]) == ("ANNE DURAND", "UN LIEU", "DAX")
-    assert found["legal_form"] is None
+    fields = field_map.rcs_fields({"data": whole})
+    assert (fields["legal_name"], fields["address_line1"], fields["city"]) == (
+        "ANNE DURAND",
+        "UN LIEU",
+        "DAX",
+    )
+    assert fields["legal_form"] is None
 
 
-def test_who_does_not_want_to_be_shown_is_not_named_by_inpi_either() -> None:
+def test_a_company_that_does_not_want_to_be_shown_is_not_named_by_inpi_either() -> None:
     person = {"descriptionPersonne": {"nom": "DURAND", "prenoms": ["Anne"]}}
     address = {"codePostal": "40100", "commune": "DAX", "voie": "RUE A", "codePays": "FRA"}
     body = {"identite": {"entrepreneur": person}, "adresseEntreprise": {"adresse": address}}
     answer = {"formality": {"diffusionINSEE": "N", "content": {"personnePhysique": body}}}
-    found = field_map.inpi_fields(answer)
-    assert found["data_masked"]
-    assert {found[name] for name in field_map.PRIVATE} == {None}
-    assert (found["city"], found["country_code"]) == ("DAX", "FR")
+    fields = field_map.inpi_fields(answer)
+    assert fields["data_masked"]
+    assert {fields[name] for name in field_map.PRIVATE} == {None}
+    assert (fields["city"], fields["country_code"]) == ("DAX", "FR")
     answer["formality"]["diffusionINSEE"] = "O"
     assert field_map.inpi_fields(answer)["legal_name"] == "Anne DURAND"
 
@@ -248,8 +252,8 @@ def test_inpi_has_some_of_it_at_the_main_establishment() -> None:
     main = {"descriptionEtablissement": {"nomCommercial": "CHEZ A"}, "adresse": {"commune": "DAX"}}
     body = {"adresseEntreprise": {"adresse": {"voie": None}}, "etablissementPrincipal": main}
     formality = {"codeAPE": "6201Z", "content": {"personnePhysique": body}}
-    found = field_map.inpi_fields({"formality": formality})
-    assert (found["trade_name"], found["city"], found["naf_code"]) == ("CHEZ A", "DAX", "62.01Z")
+    fields = field_map.inpi_fields({"formality": formality})
+    assert (fields["trade_name"], fields["city"], fields["naf_code"]) == ("CHEZ A", "DAX", "62.01Z")
 
 
 def test_a_head_office_abroad_has_its_city_and_its_country() -> None:
@@ -258,8 +262,8 @@ def test_a_head_office_abroad_has_its_city_and_its_country() -> None:
         "libelle_pays_etranger": "BELGIQUE",
         "libelle_commune_etranger": "GENT",
     }
-    found = field_map.recherche_fields({"siege": head})
-    assert (found["city"], found["country_code"]) == ("GENT", "BE")
+    fields = field_map.recherche_fields({"siege": head})
+    assert (fields["city"], fields["country_code"]) == ("GENT", "BE")
 
 
 @pytest.mark.parametrize(
@@ -300,8 +304,8 @@ def test_inpi_says_in_three_places_whether_a_company_is_closed(content: Any, sta
 
 def test_where_inpi_has_a_form_of_its_own_that_of_insee_counts() -> None:
     creation = {"formeJuridique": "0001", "formeJuridiqueInsee": "5710"}
-    found = field_map.inpi_fields({"formality": {"content": {"natureCreation": creation}}})
-    assert found["legal_form"] == "SAS, société par actions simplifiée"
+    fields = field_map.inpi_fields({"formality": {"content": {"natureCreation": creation}}})
+    assert fields["legal_form"] == "SAS, société par actions simplifiée"
 
 
 def test_every_legal_form_has_the_shape_of_one() -> None:
@@ -319,7 +323,7 @@ def test_a_page_that_the_register_does_not_give_is_not_asked_for(page: int, per_
         search(CompanyQuery("552032534"), page, per_page)
 
 
-async def test_each_token_wakes_one_of_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_token_wakes_one_waiter(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, looks = asyncio.get_running_loop().time, 0
     next_at = clock()
 

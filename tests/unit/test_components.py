@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("ci", "code", "word"), [("", 0, "SKIPPED"), ("1", 1, "Error"), ("true", 1, "Error")]
 )
-def test_what_is_missing_is_skipped_or_an_error(ci: str, code: int, word: str) -> None:
+def test_a_missing_component_is_a_skip_or_an_error(ci: str, code: int, word: str) -> None:
     environment = os.environ | {"COGRAIL_TEST_MISSING": "promtool", "CI": ci}
     command = [
         sys.executable,

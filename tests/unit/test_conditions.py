@@ -256,7 +256,7 @@ def test_a_missing_field_fails_the_condition(text: str) -> None:
     assert failure(text).code == "template_undefined"
 
 
-def test_what_does_not_decide_is_not_evaluated() -> None:
+def test_operands_that_do_not_decide_are_not_evaluated() -> None:
     assert holds("true or inputs.gone") is True
     assert holds("false and inputs.gone") is False
     assert holds("true or false or inputs.gone") is True

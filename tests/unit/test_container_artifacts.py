@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tars import entry, tar_gz
+from tests.support.tar_entries import entry, tar_gz
 
 from cograil.apps.containers.runtime import container_artifacts
 from cograil.apps.containers.runtime.artifact_transfer import ArtifactTransfer
@@ -31,7 +31,7 @@ async def test_a_full_disk_is_told(tmp_path: Path) -> None:
     assert done == {"status": "failed", "error": "io_error: No space left on device"}
 
 
-async def test_what_is_too_much_for_an_event_is_a_failed_artifact(
+async def test_a_result_too_large_for_an_event_is_a_failed_artifact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(container_artifacts, "MAX_CONTENT", 100)
@@ -48,7 +48,7 @@ async def test_a_megabyte_of_what_json_writes_long_is_a_failed_artifact(tmp_path
     assert done["status"] == "failed"
 
 
-async def test_what_is_left_out_of_an_archive_is_noted(tmp_path: Path) -> None:
+async def test_entries_left_out_of_an_archive_are_logged(tmp_path: Path) -> None:
     noted: list[tuple[str, dict[str, Any]]] = []
 
     def note(message: str, **fields: Any) -> None:
@@ -65,10 +65,10 @@ async def test_what_is_left_out_of_an_archive_is_noted(tmp_path: Path) -> None:
         await move(Unarchive.model_validate(unpack), mover(tmp_path), note),
     ):
         assert done == {"status": "success"}
-    said = "links and devices were left out"
+    message = "links and devices were left out"
     assert noted == [
-        (said, {"artifact": "out", "names": ["link"]}),
-        (said, {"artifact": "in", "names": ["y"]}),
+        (message, {"artifact": "out", "names": ["link"]}),
+        (message, {"artifact": "in", "names": ["y"]}),
     ]
 
 

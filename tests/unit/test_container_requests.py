@@ -38,7 +38,7 @@ VIDEO: dict[str, Any] = {
 
 
 def of(kind: str, name: str = "a", depends: str | None = None, **more: Any) -> dict[str, Any]:
-    given = {
+    artifact = {
         "download": {"in": "https://x.example/y", "out": "y"},
         "write": {"in": "text", "out": "y"},
         "unarchive": {"in": "y.tar.gz", "out": "src"},
@@ -47,26 +47,26 @@ def of(kind: str, name: str = "a", depends: str | None = None, **more: Any) -> d
         "archive": {"in": "y", "out": "y.tar.gz", "format": "tar.gz"},
         "list": {"in": "."},
     }[kind]
-    return {"id": name, "type": kind, **given, **({"depends": depends} if depends else {}), **more}
+    return {"id": name, "type": kind, **artifact, **({"depends": depends} if depends else {}), **more}
 
 
 def test_the_example_of_the_guide_is_taken() -> None:
     request = read_request(VIDEO)
     plan = make_plan(request.artifacts)
     assert (request.cpus, request.memory_mb, request.seconds) == (4.0, 4096, 3600)
-    assert [one.id for one in plan.before] == ["source-video"]
-    assert [one.id for one in plan.after] == ["transcoded-video"]
+    assert [artifact.id for artifact in plan.before] == ["source-video"]
+    assert [artifact.id for artifact in plan.after] == ["transcoded-video"]
 
 
-def test_what_is_not_said_has_its_defaults() -> None:
+def test_missing_fields_have_their_defaults() -> None:
     request = read_request(PLAIN | {"cpu": 0, "memory": 0, "timeoutSeconds": -1})
     assert (request.cpus, request.memory_mb, request.seconds) == (1.0, 512, 1800)
     assert (request.workspace, request.command, request.callback) == ("/workspace", "", None)
 
 
 def test_variables_may_have_any_name_that_programs_can_read() -> None:
-    given = {"spring.datasource.url": "x", "A-B": "y=z", "ProgramFiles(x86)": ""}
-    assert read_request(PLAIN | {"environment": given}).environment == given
+    variables = {"spring.datasource.url": "x", "A-B": "y=z", "ProgramFiles(x86)": ""}
+    assert read_request(PLAIN | {"environment": variables}).environment == variables
 
 
 def test_null_means_what_saying_nothing_means() -> None:
@@ -76,8 +76,11 @@ def test_null_means_what_saying_nothing_means() -> None:
     assert read_request(PLAIN | nothing) == read_request(PLAIN)
     callback = {"url": "https://x.example", "key": None, "events": None}
     assert read_request(PLAIN | {"callback": callback}).callback.events == []  # type: ignore[union-attr]
-    given = [of("unarchive", depends=None) | {"subdir": "", "depends": ""}, of("list", "b", excludes=None)]
-    unpacked, listed = read_request(PLAIN | {"artifacts": given}).artifacts
+    artifacts = [
+        of("unarchive", depends=None) | {"subdir": "", "depends": ""},
+        of("list", "b", excludes=None),
+    ]
+    unpacked, listed = read_request(PLAIN | {"artifacts": artifacts}).artifacts
     assert (unpacked.depends, unpacked.subdir, listed.excludes) == (None, None, [])  # type: ignore[union-attr]
     with pytest.raises(InvalidRequest, match="image is required"):
         read_request(PLAIN | {"image": None})
@@ -90,7 +93,7 @@ def test_every_kind_of_artifact_is_taken(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "named"),
+    ("fields", "named"),
     [
         ({"id": "-x"}, "id"),
         ({"id": "x" * 129}, "id"),
@@ -134,9 +137,9 @@ def test_every_kind_of_artifact_is_taken(kind: str) -> None:
         ({"artifacts": [{"type": "read", "in": "x"}]}, "artifacts[0].id is required"),
     ],
 )
-def test_what_is_wrong_is_named(given: dict[str, Any], named: str) -> None:
+def test_an_invalid_field_is_named(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read_request(PLAIN | given)
+        read_request(PLAIN | fields)
     assert named in str(caught.value)
 
 
@@ -185,14 +188,14 @@ def test_a_plain_name_is_one_and_is_not_decoded(kind: str, field: str, path: str
 
 
 @pytest.mark.parametrize("field", ["sha256", "overwrite", "links"])
-def test_what_artifacts_do_not_have_is_refused_by_name(field: str) -> None:
+def test_unknown_fields_of_artifacts_are_refused_by_name(field: str) -> None:
     for kind in ("download", "write", "unarchive"):
         with pytest.raises(InvalidRequest, match=rf"unknown field artifacts\[0\]\.{field}$"):
             read_request(PLAIN | {"artifacts": [of(kind, **{field: "x"})]})
 
 
 @pytest.mark.parametrize("missing", ["id", "image"])
-def test_what_is_required_is_named(missing: str) -> None:
+def test_required_fields_are_named(missing: str) -> None:
     with pytest.raises(InvalidRequest, match=f"{missing} is required"):
         read_request({name: value for name, value in PLAIN.items() if name != missing})
 
@@ -202,7 +205,7 @@ def test_what_is_required_is_named(missing: str) -> None:
 
 def plan_of(*artifacts: dict[str, Any]) -> tuple[list[str], list[str]]:
     plan = make_plan(read_request(PLAIN | {"artifacts": list(artifacts)}).artifacts)
-    return [one.id for one in plan.before], [one.id for one in plan.after]
+    return [artifact.id for artifact in plan.before], [artifact.id for artifact in plan.after]
 
 
 def test_chains_run_in_their_order_before_or_after_the_job() -> None:
@@ -216,7 +219,7 @@ def test_chains_run_in_their_order_before_or_after_the_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("artifacts", "said"),
+    ("artifacts", "message"),
     [
         ([of("read", "a", "b"), of("read", "b", "a")], "waits for itself"),
         ([of("read", "a", "a")], "waits for itself"),
@@ -225,6 +228,6 @@ def test_chains_run_in_their_order_before_or_after_the_job() -> None:
         ([of("read", "a"), of("list", "a")], "'a' is given twice"),
     ],
 )
-def test_a_plan_that_cannot_be_carried_out_is_refused(artifacts: list[dict[str, Any]], said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said):
+def test_a_plan_that_cannot_be_carried_out_is_refused(artifacts: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
         plan_of(*artifacts)

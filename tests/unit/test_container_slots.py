@@ -32,27 +32,27 @@ class Container:
         await settle()
 
 
-async def test_as_many_run_as_there_are_slots() -> None:
+async def test_containers_run_up_to_the_number_of_slots() -> None:
     slots = ContainerSlots(2)
     first, second, third = (Container(slots) for _ in range(3))
     await settle()
-    assert [one.has_begun for one in (first, second, third)] == [True, True, False]
+    assert [container.has_begun for container in (first, second, third)] == [True, True, False]
     await second.end()
     assert third.has_begun
-    for one in (first, third):
-        await one.end()
+    for container in (first, third):
+        await container.end()
 
 
-async def test_what_runs_already_waits_for_none_and_leaves_none_to_others() -> None:
+async def test_running_containers_wait_for_no_slot_and_leave_none_to_others() -> None:
     slots = ContainerSlots(1)
     running = [Container(slots, runs_already=True) for _ in range(3)]
     new = [Container(slots) for _ in range(2)]
     await settle()
-    assert all(one.has_begun for one in running)
-    for one in running:
+    assert all(container.has_begun for container in running)
+    for container in running:
         assert not new[0].has_begun
-        await one.end()
-    assert [one.has_begun for one in new] == [True, False]
+        await container.end()
+    assert [container.has_begun for container in new] == [True, False]
     late = Container(slots, runs_already=True)
     await settle()
     await new[0].end()
@@ -62,13 +62,13 @@ async def test_what_runs_already_waits_for_none_and_leaves_none_to_others() -> N
     await new[1].end()
 
 
-async def test_who_is_cancelled_gives_back_what_it_had() -> None:
+async def test_a_cancelled_container_gives_its_slot_back() -> None:
     slots = ContainerSlots(1)
     waiting = [Container(slots, runs_already=True), Container(slots, runs_already=True), Container(slots)]
     await settle()
-    for one in waiting:
-        one.task.cancel()
-    await asyncio.gather(*(one.task for one in waiting), return_exceptions=True)
+    for container in waiting:
+        container.task.cancel()
+    await asyncio.gather(*(container.task for container in waiting), return_exceptions=True)
     last = Container(slots)
     await settle()
     assert last.has_begun

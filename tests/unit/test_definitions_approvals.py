@@ -34,10 +34,10 @@ def with_form(form: Any) -> str:
 
 
 def test_only_the_message_is_needed() -> None:
-    found = approval("{message: Go on?}")
-    assert found == Approval(found.message)
-    assert found.message.render({}) == "Go on?"
-    assert (found.approvers, found.form, found.timeout_seconds, found.on_timeout) == (
+    question = approval("{message: Go on?}")
+    assert question == Approval(question.message)
+    assert question.message.render({}) == "Go on?"
+    assert (question.approvers, question.form, question.timeout_seconds, question.on_timeout) == (
         (),
         None,
         None,
@@ -45,15 +45,15 @@ def test_only_the_message_is_needed() -> None:
     )
 
 
-def test_what_is_written_is_kept() -> None:
-    found = approval(
+def test_fields_of_an_approval_are_kept() -> None:
+    question = approval(
         "{message: 'Pay {{ inputs.sum }}?', approvers: [ada, grace@example.com, ada],"
         " form: {type: object, required: [note]}, timeout_seconds: 0.5, on_timeout: fail}"
     )
-    assert found.message.render({"inputs": {"sum": 5}}) == "Pay 5?"
-    assert found.approvers == ("ada", "grace@example.com")
-    assert found.form == {"type": "object", "required": ["note"]}
-    assert (found.timeout_seconds, found.on_timeout) == (0.5, "fail")
+    assert question.message.render({"inputs": {"sum": 5}}) == "Pay 5?"
+    assert question.approvers == ("ada", "grace@example.com")
+    assert question.form == {"type": "object", "required": ["note"]}
+    assert (question.timeout_seconds, question.on_timeout) == (0.5, "fail")
 
 
 def test_a_message_is_text_even_when_it_is_a_single_value() -> None:
@@ -94,13 +94,13 @@ def test_a_form_is_no_template() -> None:
     ],
 )
 def test_a_flaw_is_reported_once_at_its_place(written: str, expected: list[tuple[str, str]]) -> None:
-    found = problems(written)
-    assert [(problem.code, problem.pointer) for problem in found] == expected
-    assert all(problem.line == 5 and problem.column for problem in found)
+    flaws = problems(written)
+    assert [(problem.code, problem.pointer) for problem in flaws] == expected
+    assert all(problem.line == 5 and problem.column for problem in flaws)
 
 
-def test_everything_wrong_is_told_at_once_with_its_place() -> None:
-    found = problems(
+def test_all_flaws_are_reported_at_once_with_their_places() -> None:
+    flaws = problems(
         "\n"
         "      message: '{{ nodes.b.output }}'\n"
         "      approvers: []\n"
@@ -112,7 +112,7 @@ def test_everything_wrong_is_told_at_once_with_its_place() -> None:
         "          more: {$ref: '#/$defs/more'}\n"
         "        required: note"
     )
-    assert [(problem.code, problem.line, problem.column) for problem in found] == [
+    assert [(problem.code, problem.line, problem.column) for problem in flaws] == [
         ("dag_unknown_node", 6, 16),
         ("invalid_value", 7, 18),
         ("invalid_value", 8, 19),
@@ -121,8 +121,8 @@ def test_everything_wrong_is_told_at_once_with_its_place() -> None:
         ("invalid_form", 13, 24),
         ("invalid_form", 14, 19),
     ]
-    assert "did you mean 'reject'?" in found[2].message
-    assert "'objekt' is not one of ['array', 'boolean'" in found[3].message
+    assert "did you mean 'reject'?" in flaws[2].message
+    assert "'objekt' is not one of ['array', 'boolean'" in flaws[3].message
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_everything_wrong_is_told_at_once_with_its_place() -> None:
     ],
 )
 def test_a_form_that_is_no_schema_or_no_safe_one_is_refused(form: Any, path: str) -> None:
-    found = {(problem.code, problem.pointer) for problem in problems(with_form(form))}
-    assert ("invalid_form", f"/nodes/a/approval/form{path}") in found
+    refusals = {(problem.code, problem.pointer) for problem in problems(with_form(form))}
+    assert ("invalid_form", f"/nodes/a/approval/form{path}") in refusals
 
 
 def test_a_form_may_refer_to_its_own_parts() -> None:
@@ -190,10 +190,10 @@ def test_a_form_has_a_size() -> None:
 def test_a_stored_document_gives_the_same_question() -> None:
     read = read_workflow(text_of("{message: 'Go {{ inputs.x }}?', approvers: [ada], form: {type: object}}"))
     loaded = load_workflow(read.document)
-    one, other = read.nodes["a"].approval, loaded.nodes["a"].approval
-    assert one is not None
+    question, other = read.nodes["a"].approval, loaded.nodes["a"].approval
+    assert question is not None
     assert other is not None
-    assert (one.approvers, one.form) == (other.approvers, other.form)
+    assert (question.approvers, question.form) == (other.approvers, other.form)
     assert other.message.render({"inputs": {"x": 1}}) == "Go 1?"
 
 

@@ -56,98 +56,102 @@ def test_braces_between_quotes_are_refused_in_a_file_and_left_alone_in_what_is_s
 
 
 def test_branches_that_begin_with_an_operator_look_at_the_condition_field() -> None:
-    found = branches(
+    parts = branches(
         "{type: conditional, condition_field: '{{ inputs.size }}', branches: ["
         "{name: rest, default: true}, {condition: '< 10', next: b},"
         " {name: mid, condition: '>= 10 and <= 20'}]}"
     )
-    assert [branch.name for branch in found] == ["1", "mid", "rest"]
-    assert [branch.targets for branch in found] == [("b",), (), ()]
+    assert [branch.name for branch in parts] == ["1", "mid", "rest"]
+    assert [branch.targets for branch in parts] == [("b",), (), ()]
     sizes = {9: "1", 10: "mid", 20: "mid", 21: "rest"}
-    assert {size: taken(found, {"inputs": {"size": size}}) for size in sizes} == sizes
+    assert {size: taken(parts, {"inputs": {"size": size}}) for size in sizes} == sizes
 
 
 @pytest.mark.parametrize("quote", ["", "'"])
 def test_a_lone_true_or_false_is_what_the_condition_field_must_be(quote: str) -> None:
-    found = branches(
+    choices = branches(
         "{type: conditional, condition_field: inputs.ok, branches: ["
         f"{{name: yes, condition: {quote}true{quote}}}, {{name: no, condition: {quote}false{quote}}},"
         " {name: rest, default: true}]}"
     )
     cases: list[tuple[Json, str]] = [(True, "yes"), (False, "no"), (None, "rest"), ("true", "rest")]
     cases += [(1, "rest"), (0, "rest"), ("", "rest")]
-    assert [taken(found, {"inputs": {"ok": value}}) for value, _ in cases] == [name for _, name in cases]
+    assert [taken(choices, {"inputs": {"ok": value}}) for value, _ in cases] == [name for _, name in cases]
     with pytest.raises(RenderError):
-        taken(found, {"inputs": {}})
+        taken(choices, {"inputs": {}})
 
 
 @pytest.mark.parametrize("written", ["True", "(true)", "'{{ true }}'"])
 def test_a_lone_true_may_be_written_in_other_ways(written: str) -> None:
     ways = f"[{{name: yes, condition: {written}, next: b}}, {{name: rest, default: true}}]"
-    found = branches(f"{{type: conditional, condition_field: inputs.ok, branches: {ways}}}")
-    assert [taken(found, {"inputs": {"ok": value}}) for value in (True, False)] == ["yes", "rest"]
+    choices = branches(f"{{type: conditional, condition_field: inputs.ok, branches: {ways}}}")
+    assert [taken(choices, {"inputs": {"ok": value}}) for value in (True, False)] == ["yes", "rest"]
 
 
 def test_true_within_an_expression_and_without_a_condition_field_is_just_true() -> None:
     field = "type: conditional, condition_field: inputs.ok"
-    found = branches(f"{{{field}, branches: [{{name: x, condition: 'true or true'}}, {{default: true}}]}}")
-    assert taken(found, {"inputs": {"ok": False}}) == "x"
-    found = branches("{type: conditional, branches: [{name: x, condition: true}, {default: true}]}")
-    assert taken(found, {"inputs": {"ok": False}}) == "x"
+    choices = branches(f"{{{field}, branches: [{{name: x, condition: 'true or true'}}, {{default: true}}]}}")
+    assert taken(choices, {"inputs": {"ok": False}}) == "x"
+    choices = branches("{type: conditional, branches: [{name: x, condition: true}, {default: true}]}")
+    assert taken(choices, {"inputs": {"ok": False}}) == "x"
 
 
 def test_branches_without_a_condition_field_have_whole_expressions() -> None:
-    found = branches(
+    choices = branches(
         "{type: conditional, branches: [{name: a, condition: 'inputs.x in [1, 2]'}, {condition: false},"
         " {name: z, default: true, next: [b]}]}"
     )
-    assert taken(found, {"inputs": {"x": 2}}) == "a"
-    assert taken(found, {"inputs": {"x": 3}}) == "z"
+    assert taken(choices, {"inputs": {"x": 2}}) == "a"
+    assert taken(choices, {"inputs": {"x": 3}}) == "z"
 
 
 def test_the_short_form_chooses_by_true_and_false() -> None:
-    found = branches("{type: conditional, condition: '{{ inputs.x > 5 }}', branches: {true: b, false: END}}")
-    assert [(branch.name, branch.targets) for branch in found] == [("true", ("b",)), ("false", ())]
-    assert taken(found, {"inputs": {"x": 6}}) == "true"
-    assert taken(found, {"inputs": {"x": 5}}) == "false"
+    choices = branches(
+        "{type: conditional, condition: '{{ inputs.x > 5 }}', branches: {true: b, false: END}}"
+    )
+    assert [(branch.name, branch.targets) for branch in choices] == [("true", ("b",)), ("false", ())]
+    assert taken(choices, {"inputs": {"x": 6}}) == "true"
+    assert taken(choices, {"inputs": {"x": 5}}) == "false"
 
 
 @pytest.mark.parametrize("way", ["condition: '{{ inputs.z }}'", "condition_field: inputs.z"])
 def test_in_the_short_form_null_takes_the_false_branch_and_nothing_else_does(way: str) -> None:
-    found = branches(f"{{type: conditional, {way}, branches: {{true: b, false: END}}}}")
+    choices = branches(f"{{type: conditional, {way}, branches: {{true: b, false: END}}}}")
     cases = {True: "true", False: "false", None: "false"}
-    assert {value: taken(found, {"inputs": {"z": value}}) for value in cases} == cases
+    assert {value: taken(choices, {"inputs": {"z": value}}) for value in cases} == cases
     for value in (0, 1, "", "true", [], {}):
         with pytest.raises(RenderError, match="true or false"):
-            taken(found, {"inputs": {"z": value}})
+            taken(choices, {"inputs": {"z": value}})
 
 
 def test_in_the_long_form_null_is_no_condition() -> None:
-    found = branches("{type: conditional, branches: [{condition: 'inputs.z', next: b}, {default: true}]}")
+    choices = branches("{type: conditional, branches: [{condition: 'inputs.z', next: b}, {default: true}]}")
     with pytest.raises(RenderError, match="true or false"):
-        taken(found, {"inputs": {"z": None}})
+        taken(choices, {"inputs": {"z": None}})
 
 
 def test_the_short_form_chooses_by_any_value_and_falls_back_on_the_default() -> None:
-    found = branches(
+    choices = branches(
         "{type: conditional, condition: '{{ inputs.x }}',"
         " branches: {default: END, light: b, '404': b, 'null': b, true: b}}"
     )
     cases = {"light": "light", 404: "404", None: "null", True: "true", "heavy": "default"}
-    assert {value: taken(found, {"inputs": {"x": value}}) for value in cases} == cases
+    assert {value: taken(choices, {"inputs": {"x": value}}) for value in cases} == cases
 
 
 def test_a_condition_field_may_choose_by_value_too() -> None:
-    found = branches("{type: conditional, condition_field: inputs.x, branches: {light: b, default: END}}")
-    assert taken(found, {"inputs": {"x": "light"}}) == "light"
+    choices = branches("{type: conditional, condition_field: inputs.x, branches: {light: b, default: END}}")
+    assert taken(choices, {"inputs": {"x": "light"}}) == "light"
 
 
 @pytest.mark.parametrize("key", ["condition", "condition_field"])
 def test_branches_by_true_and_false_need_a_boolean(key: str) -> None:
-    found = branches(f"{{type: conditional, {key}: '{{{{ inputs.x }}}}', branches: {{true: b, false: END}}}}")
-    assert taken(found, {"inputs": {"x": False}}) == "false"
+    choices = branches(
+        f"{{type: conditional, {key}: '{{{{ inputs.x }}}}', branches: {{true: b, false: END}}}}"
+    )
+    assert taken(choices, {"inputs": {"x": False}}) == "false"
     with pytest.raises(RenderError) as caught:
-        taken(found, {"inputs": {"x": "true"}})
+        taken(choices, {"inputs": {"x": "true"}})
     assert caught.value.code == "condition_not_boolean"
 
 
@@ -161,10 +165,10 @@ def test_branches_by_name_are_those_of_a_list() -> None:
 
 
 def test_branches_by_name_may_have_whole_expressions() -> None:
-    found = branches(
+    choices = branches(
         "{type: conditional, branches: {one: {condition: inputs.x == 1}, rest: {default: true}}}"
     )
-    assert [taken(found, {"inputs": {"x": x}}) for x in (1, 2)] == ["one", "rest"]
+    assert [taken(choices, {"inputs": {"x": x}}) for x in (1, 2)] == ["one", "rest"]
 
 
 def test_branches_by_name_need_one_default() -> None:
@@ -177,8 +181,8 @@ def test_branches_by_name_need_one_default() -> None:
 
 
 def test_a_default_without_a_name_is_called_default() -> None:
-    found = branches("{type: conditional, branches: [{default: true}, {condition: 'true', next: b}]}")
-    assert [branch.name for branch in found] == ["1", "default"]
+    parts = branches("{type: conditional, branches: [{default: true}, {condition: 'true', next: b}]}")
+    assert [branch.name for branch in parts] == ["1", "default"]
 
 
 @pytest.mark.parametrize("field", ["'{{ 1 + }}'", "5"])
@@ -191,13 +195,13 @@ def test_a_condition_field_that_is_wrong_is_reported_once(field: str) -> None:
 
 
 @pytest.mark.parametrize("branches", ["", ", branches: 5"])
-def test_what_decides_is_known_and_read_where_the_branches_cannot_be(branches: str) -> None:
+def test_the_deciding_field_is_checked_where_the_branches_are_unreadable(branches: str) -> None:
     nodes = (
         f"  a: {{type: conditional, condition: '{{{{ 1 + }}}}'{branches}}}\n"
         f"  b: {{type: conditional, condition_field: '{{{{ nodes.q.output }}}}'{branches}}}\n"
     )
-    told = {problem.code for problem in problems(f"workflow_id: w\nnodes:\n{nodes}")}
-    assert told == {"invalid_type" if branches else "missing_key", "template_syntax", "dag_unknown_node"}
+    codes = {problem.code for problem in problems(f"workflow_id: w\nnodes:\n{nodes}")}
+    assert codes == {"invalid_type" if branches else "missing_key", "template_syntax", "dag_unknown_node"}
 
 
 def test_a_branch_without_a_condition_is_told_at_its_own_line() -> None:

@@ -137,7 +137,9 @@ def test_order_and_cycles_together_account_for_every_node(pairs: list[tuple[int,
     for source, target in pairs:
         if source != target:
             sources[str(target)].add(str(source))
-    graph = Graph({name: (tuple(map(Edge, sorted(found))), ()) for name, found in sources.items()})
+    graph = Graph(
+        {name: (tuple(map(Edge, sorted(predecessors))), ()) for name, predecessors in sources.items()}
+    )
 
     place = {name: index for index, name in enumerate(graph.order)}
     assert all(place[source] < place[name] for name in graph.order for source in sources[name])
@@ -145,7 +147,7 @@ def test_order_and_cycles_together_account_for_every_node(pairs: list[tuple[int,
     assert bool(cycles) == (len(graph.order) < len(sources))
     for cycle in cycles:
         assert len(set(cycle)) == len(cycle) > 1
-        assert all(one in sources[two] for one, two in zip(cycle, [*cycle[1:], cycle[0]], strict=True))
+        assert all(source in sources[two] for source, two in zip(cycle, [*cycle[1:], cycle[0]], strict=True))
     for name in graph.order:
         above = {source for source in sources if graph.comes_before(source, name)}
         assert above == sources[name].union(*(_ancestors(source, sources) for source in sources[name]))
@@ -242,7 +244,7 @@ def test_a_cycle_through_a_branch_and_a_dependency_is_found() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_together_is_reported_where_it_stands(
+def test_contradictory_edges_are_reported_where_they_stand(
     nodes: str, expected: list[tuple[str, str]]
 ) -> None:
     assert found(nodes) == expected

@@ -90,11 +90,11 @@ values = st.recursive(
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    found = [path] if path else []
+    paths = [path] if path else []
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in inner:
-        found += places(member, (*path, key))
-    return found
+        paths += places(member, (*path, key))
+    return paths
 
 
 PLACES = [(number, path) for number, document in enumerate(DOCUMENTS) for path in places(document)]

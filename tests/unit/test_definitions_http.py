@@ -41,12 +41,12 @@ def test_method_and_expected_status_have_defaults() -> None:
 
 def test_the_params_are_the_rendered_request() -> None:
     scope = {"inputs": {"id": 7, "token": "t", "tags": ["a"]}}
-    found = params(
+    request = params(
         "{method: PUT, url: 'https://x/{{ inputs.id }}', headers: {Authorization: 'Key {{ inputs.token }}'},"
         " body: {tags: '{{ inputs.tags }}', n: 1}, expect_status: [201, 4xx], description: d}",
         scope,
     )
-    assert found == {
+    assert request == {
         "method": "PUT",
         "url": "https://x/7",
         "headers": {"Authorization": "Key t"},
@@ -58,7 +58,7 @@ def test_the_params_are_the_rendered_request() -> None:
 @pytest.mark.parametrize(
     ("written", "expected"), [("204", [204]), ("3xx", ["3xx"]), ("[404, 2xx]", [404, "2xx"])]
 )
-def test_one_status_need_not_be_a_list(written: str, expected: list[Json]) -> None:
+def test_a_single_status_need_not_be_a_list(written: str, expected: list[Json]) -> None:
     assert params(f"{{url: 'http://x', expect_status: {written}}}")["expect_status"] == expected
 
 
@@ -166,7 +166,7 @@ def test_handler_and_params_are_not_for_an_http_node() -> None:
     assert [problem.pointer for problem in caught.value.problems] == ["/nodes/a/handler", "/nodes/a/params"]
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_all_flaws_of_a_request_are_reported_at_once() -> None:
     with pytest.raises(InvalidWorkflow) as caught:
         read_workflow(
             text_of("{method: FETCH, url: x, headers: {a: 1, 'b c': d}, expect_status: [1], bdy: 1}")

@@ -23,9 +23,9 @@ def workflow(inputs: str = DECLARED) -> Workflow:
     return read_workflow(f"workflow_id: w\n{inputs}nodes:\n  a: {{handler: h}}\n")
 
 
-def refused(given: dict[str, Json]) -> list[tuple[str, str]]:
+def refused(inputs: dict[str, Json]) -> list[tuple[str, str]]:
     with pytest.raises(InvalidInput) as caught:
-        apply_inputs(workflow(), given)
+        apply_inputs(workflow(), inputs)
     return [(problem.code, problem.pointer) for problem in caught.value.problems]
 
 
@@ -48,9 +48,9 @@ def test_defaults_fill_what_is_not_given_and_an_optional_input_is_null() -> None
     }
 
 
-def test_what_is_given_wins_over_the_default() -> None:
-    given = {"name": "", "count": 0, "ratio": 2, "flag": True, "files": [1], "options": {"a": 1}}
-    assert apply_inputs(workflow(), given) == given
+def test_a_given_input_wins_over_the_default() -> None:
+    inputs = {"name": "", "count": 0, "ratio": 2, "flag": True, "files": [1], "options": {"a": 1}}
+    assert apply_inputs(workflow(), inputs) == inputs
 
 
 def test_a_number_may_be_an_integer_but_a_boolean_is_neither() -> None:
@@ -69,7 +69,7 @@ def test_null_is_for_what_may_be_left_out_or_is_null_by_default() -> None:
     ]
 
 
-def test_everything_that_does_not_fit_is_named_at_once() -> None:
+def test_all_inputs_that_do_not_fit_are_named_at_once() -> None:
     assert refused({"count": "3", "files": {}, "options": [], "flag": 1, "nmae": "x", "a/b": 1}) == [
         ("unknown_input", "/input_params/nmae"),
         ("unknown_input", "/input_params/a~1b"),
@@ -89,7 +89,7 @@ def test_an_undeclared_input_suggests_a_declared_one() -> None:
 
 
 def test_a_workflow_without_declared_inputs_takes_any() -> None:
-    given = {"anything": [1, {"x": None}]}
-    applied = apply_inputs(workflow(""), given)
-    assert applied == given
-    assert applied is not given
+    inputs = {"anything": [1, {"x": None}]}
+    applied = apply_inputs(workflow(""), inputs)
+    assert applied == inputs
+    assert applied is not inputs

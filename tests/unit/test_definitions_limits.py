@@ -49,7 +49,7 @@ def test_without_limits_there_are_none() -> None:
     "node",
     ["handler: h", "type: http, http: {url: 'http://x'}", "type: fan_out, source: [], task: {handler: h}"],
 )
-def test_whatever_makes_tasks_may_have_limits(node: str) -> None:
+def test_nodes_that_make_tasks_may_have_limits(node: str) -> None:
     assert read_workflow(of_node("{concurrency: 2}", node)).nodes["a"].limit == Limit(2)
 
 
@@ -121,8 +121,8 @@ def test_a_flaw_is_reported_once_at_its_place(written: str, code: str, below: st
     ):
         with pytest.raises(InvalidWorkflow) as caught:
             read_workflow(text)
-        found = [(problem.code, problem.pointer, problem.line) for problem in caught.value.problems]
-        assert found == [(code, f"{pointer}{below}", line)]
+        flaws = [(problem.code, problem.pointer, problem.line) for problem in caught.value.problems]
+        assert flaws == [(code, f"{pointer}{below}", line)]
 
 
 def test_a_stored_document_gives_the_same_limits() -> None:

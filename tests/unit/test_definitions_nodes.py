@@ -51,12 +51,12 @@ def node(text: str, node_id: str = "a") -> WorkflowNode:
 def test_the_example_of_the_seed_passes_unchanged() -> None:
     workflow = read_workflow(SEED_EXAMPLE)
     assert list(workflow.nodes) == ["validate", "reproject", "clip", "analyze"]
-    assert {found.type for found in workflow.nodes.values()} == {NodeType.TASK}
+    assert {node.type for node in workflow.nodes.values()} == {NodeType.TASK}
     assert workflow.nodes["clip"].params is not None
     assert workflow.nodes["clip"].params.render({"inputs": {"aoi": [1]}}) == {"boundary": [1]}
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_missing_keys_have_their_defaults() -> None:
     workflow = read_workflow("workflow_id: w\nnodes:\n  a: {handler: h}")
     assert (workflow.name, workflow.version, workflow.inputs, workflow.timeout_seconds) == (
         "w",
@@ -70,14 +70,14 @@ def test_what_is_left_out_has_its_default() -> None:
     assert workflow.nodes["a"].queue == "default"
 
 
-def test_what_is_written_is_kept() -> None:
-    found = node(
+def test_keys_of_a_node_are_kept() -> None:
+    task = node(
         "{handler: h, queue: q, timeout_seconds: 0.5, required: false, description: d,"
         " retry: {max_attempts: 10, backoff: fixed, initial_delay_seconds: 0.2, max_delay_seconds: 1,"
         " jitter: 1, retry_on: [timeout, lost]}}"
     )
     policy = RetryPolicy(10, "fixed", 0.2, 1.0, 1.0, frozenset({"timeout", "lost"}))
-    assert found == WorkflowNode(
+    assert task == WorkflowNode(
         "a",
         NodeType.TASK,
         required=False,
@@ -101,7 +101,7 @@ def test_an_empty_optional_key_counts_as_absent(empty: str) -> None:
 
 
 def test_a_file_with_many_mistakes_names_them_all_with_their_places() -> None:
-    found = problems(
+    flaws = problems(
         "workflow_id: bad id\n"
         "verion: 2\n"
         "nodes:\n"
@@ -113,7 +113,7 @@ def test_a_file_with_many_mistakes_names_them_all_with_their_places() -> None:
         "    handler: h\n"
         '    params: {x: "{{ nodes.a.output"}\n'
     )
-    assert [(problem.code, problem.pointer, problem.line, problem.column) for problem in found] == [
+    assert [(problem.code, problem.pointer, problem.line, problem.column) for problem in flaws] == [
         ("invalid_id", "/workflow_id", 1, 14),
         ("unknown_key", "/verion", 2, 1),
         ("missing_key", "/nodes/a", 4, 3),
@@ -122,9 +122,9 @@ def test_a_file_with_many_mistakes_names_them_all_with_their_places() -> None:
         ("dag_unknown_node", "/nodes/a/next", 7, 11),
         ("template_syntax", "/nodes/b/params/x", 10, 17),
     ]
-    assert "did you mean 'version'?" in found[1].message
-    assert "did you mean 'handler'?" in found[3].message
-    assert "did you mean 'b'?" in found[5].message
+    assert "did you mean 'version'?" in flaws[1].message
+    assert "did you mean 'handler'?" in flaws[3].message
+    assert "did you mean 'b'?" in flaws[5].message
 
 
 def test_the_error_names_the_file() -> None:
@@ -289,28 +289,28 @@ def test_a_flaw_of_a_node_is_reported_once(written: str, codes: list[str]) -> No
 
 
 def test_a_fan_out_describes_its_children() -> None:
-    found = node(
+    fan_out = node(
         "{type: fan_out, source: [1, '{{ inputs.x }}'], queue: wide, timeout_seconds: 7,"
         " retry: {max_attempts: 9}, task: {handler: h, params: {i: '{{ index }}', v: '{{ item }}'}}}"
     )
-    assert (found.handler, found.queue, found.timeout_seconds, found.retry.max_attempts) == (
+    assert (fan_out.handler, fan_out.queue, fan_out.timeout_seconds, fan_out.retry.max_attempts) == (
         "h",
         "wide",
         7,
         9,
     )
-    assert found.source is not None
-    assert found.source.render({"inputs": {"x": 2}}) == [1, 2]
-    assert found.params is not None
-    assert found.params.render({"item": "x", "index": 3}) == {"i": 3, "v": "x"}
+    assert fan_out.source is not None
+    assert fan_out.source.render({"inputs": {"x": 2}}) == [1, 2]
+    assert fan_out.params is not None
+    assert fan_out.params.render({"item": "x", "index": 3}) == {"i": 3, "v": "x"}
 
 
 def test_the_task_of_a_fan_out_has_the_last_word_on_its_children() -> None:
-    found = node(
+    fan_out = node(
         "{type: fan_out, source: [], queue: a, timeout_seconds: 7, retry: {max_attempts: 9},"
         " task: {handler: h, queue: b, timeout_seconds: 8, retry: {max_attempts: 2}}}"
     )
-    assert (found.queue, found.timeout_seconds, found.retry.max_attempts) == ("b", 8, 2)
+    assert (fan_out.queue, fan_out.timeout_seconds, fan_out.retry.max_attempts) == ("b", 8, 2)
 
 
 def test_a_wait_is_for_seconds_or_until_a_time() -> None:
@@ -326,7 +326,7 @@ def test_a_wait_is_for_seconds_or_until_a_time() -> None:
         assert until.wait_until.render({}) == written
 
 
-def test_what_cannot_be_read_is_not_complained_about_twice() -> None:
+def test_an_unreadable_value_is_reported_once() -> None:
     assert refused("{handler: *x}") == ["yaml_alias"]
     assert refused("{handler: h, timeout_seconds: .inf}") == ["invalid_number"]
     assert refused("{handler: h, next: *x}") == ["yaml_alias"]
@@ -335,9 +335,9 @@ def test_what_cannot_be_read_is_not_complained_about_twice() -> None:
 
 def test_a_hostile_file_is_answered_with_a_list_of_bounded_length() -> None:
     keys = ", ".join(f"k{n}: 1" for n in range(5_000))
-    found = problems(f"workflow_id: w\nnodes:\n  a: {{handler: h, {keys}}}\n")
-    assert len(found) == 101
-    assert found[-1].message == "4900 more problems are not listed"
+    flaws = problems(f"workflow_id: w\nnodes:\n  a: {{handler: h, {keys}}}\n")
+    assert len(flaws) == 101
+    assert flaws[-1].message == "4900 more problems are not listed"
 
 
 def test_a_stored_document_gives_the_same_workflow() -> None:
@@ -356,17 +356,23 @@ def test_a_stored_document_gives_the_same_workflow() -> None:
     assert len(read.digest) == 64
     assert list(loaded.nodes) == list(read.nodes)
     assert (loaded.inputs, loaded.document) == (read.inputs, read.document)
-    for node_id, one in read.nodes.items():
+    for node_id, original in read.nodes.items():
         other = loaded.nodes[node_id]
-        assert (one.all_of, one.any_of, one.successors) == (other.all_of, other.any_of, other.successors)
-        assert [branch.targets for branch in one.branches] == [branch.targets for branch in other.branches]
+        assert (original.all_of, original.any_of, original.successors) == (
+            other.all_of,
+            other.any_of,
+            other.successors,
+        )
+        assert [branch.targets for branch in original.branches] == [
+            branch.targets for branch in other.branches
+        ]
 
 
 def test_the_digest_depends_on_the_content_and_not_on_the_order_of_keys_or_on_comments() -> None:
-    one = read_workflow("workflow_id: w\nnodes:\n  a: {handler: h, queue: q}")
+    workflow = read_workflow("workflow_id: w\nnodes:\n  a: {handler: h, queue: q}")
     same = read_workflow("# c\nnodes:\n  a:\n    queue: q\n    handler: h\nworkflow_id: 'w'")
     other = read_workflow("workflow_id: w\nnodes:\n  a: {handler: h, queue: r}")
-    assert one.digest == same.digest != other.digest
+    assert workflow.digest == same.digest != other.digest
 
 
 def test_a_stored_document_of_another_language_is_refused_without_places() -> None:

@@ -1,4 +1,4 @@
-"""`schedules:` of a workflow file: what is read, what is refused and where; it is no part of a version."""
+"""`schedules:` of a workflow file: what is read, what is refused and where; it is not part of a version."""
 
 from __future__ import annotations
 
@@ -55,4 +55,6 @@ def test_schedules_are_read_and_left_out_of_the_version() -> None:
 def test_a_mistake_is_named_with_its_place(old: str, new: str, code: str, place: tuple[int, int]) -> None:
     with pytest.raises(InvalidWorkflow) as caught:
         read_workflow((FILE + SCHEDULES).replace(old, new))
-    assert [(one.code, (one.line, one.column)) for one in caught.value.problems] == [(code, place)]
+    assert [(problem.code, (problem.line, problem.column)) for problem in caught.value.problems] == [
+        (code, place)
+    ]

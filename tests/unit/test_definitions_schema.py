@@ -50,7 +50,7 @@ def test_the_schema_is_a_schema() -> None:
 
 
 def test_every_key_has_a_description_for_editors() -> None:
-    described = {name for name, found in _properties() if _description(found)}
+    described = {name for name, definition in _properties() if _description(definition)}
     assert {name for name, _ in _properties()} - described == set()
 
 
@@ -69,10 +69,13 @@ def test_there_are_examples() -> None:
 def test_every_example_of_a_subworkflow_comes_with_its_child() -> None:
     workflows = [read_workflow(path.read_text(encoding="utf-8")) for path in EXAMPLES]
     wanted = {
-        node.subworkflow.workflow_id for one in workflows for node in one.nodes.values() if node.subworkflow
+        node.subworkflow.workflow_id
+        for workflow in workflows
+        for node in workflow.nodes.values()
+        if node.subworkflow
     }
     assert wanted
-    assert wanted <= {one.workflow_id for one in workflows}
+    assert wanted <= {workflow.workflow_id for workflow in workflows}
 
 
 GOOD = [
@@ -346,7 +349,7 @@ def test_the_page_mentions_every_key() -> None:
 
 
 def test_the_page_names_every_value_that_a_key_may_have() -> None:
-    choices = {value for found in _subschemas(schema()) for value in found.get("enum", [])}
+    choices = {value for subschema in _subschemas(schema()) for value in subschema.get("enum", [])}
     assert {choice for choice in choices if choice and f"`{choice}`" not in PAGE} == set()
 
 
@@ -365,27 +368,27 @@ def test_the_page_shows_workflows() -> None:
     assert len(WHOLE_FILES) >= 5
 
 
-def _subschemas(found: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(found, dict):
-        yield found
-        for inner in found.values():
+def _subschemas(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+        for inner in value.values():
             yield from _subschemas(inner)
-    elif isinstance(found, list):
-        for inner in found:
+    elif isinstance(value, list):
+        for inner in value:
             yield from _subschemas(inner)
 
 
 def _properties() -> Iterator[tuple[str, Any]]:
     """Every key of the format, as often as the schema speaks of it."""
-    for found in _subschemas(schema()):
-        if isinstance(found.get("properties"), dict):
-            yield from found["properties"].items()
+    for subschema in _subschemas(schema()):
+        if isinstance(subschema.get("properties"), dict):
+            yield from subschema["properties"].items()
 
 
-def _description(found: Any) -> str | None:
+def _description(value: Any) -> str | None:
     """That of the key itself or of what it refers to."""
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         return None
-    if "description" in found or "$ref" not in found:
-        return found.get("description")
-    return _description(schema()["$defs"][found["$ref"].rpartition("/")[2]])
+    if "description" in value or "$ref" not in value:
+        return value.get("description")
+    return _description(schema()["$defs"][value["$ref"].rpartition("/")[2]])

@@ -31,11 +31,11 @@ def test_only_the_name_is_needed() -> None:
     assert subworkflow("{workflow_id: v, version: null, inputs: null}") == Subworkflow("v")
 
 
-def test_what_is_written_is_kept() -> None:
-    found = subworkflow("{workflow_id: v.1, version: 3, inputs: {a: '{{ inputs.x }}', b: 2}, description: d}")
-    assert (found.workflow_id, found.version) == ("v.1", 3)
-    assert found.inputs is not None
-    assert found.inputs.render({"inputs": {"x": [1]}}) == {"a": [1], "b": 2}
+def test_fields_of_a_subworkflow_are_kept() -> None:
+    child = subworkflow("{workflow_id: v.1, version: 3, inputs: {a: '{{ inputs.x }}', b: 2}, description: d}")
+    assert (child.workflow_id, child.version) == ("v.1", 3)
+    assert child.inputs is not None
+    assert child.inputs.render({"inputs": {"x": [1]}}) == {"a": [1], "b": 2}
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,12 @@ def test_a_flaw_is_reported_once_at_its_place(written: str, code: str, below: st
 
 
 def test_a_workflow_that_starts_itself_is_refused_at_every_node_that_does() -> None:
-    found = problems(
+    flaws = problems(
         "workflow_id: w\nnodes:\n"
         "  a/b: {type: subworkflow, subworkflow: {workflow_id: w}}\n"
         "  b: {type: subworkflow, subworkflow: {workflow_id: w}}\n"
     )
-    assert [(problem.code, problem.line, problem.column) for problem in found] == [
+    assert [(problem.code, problem.line, problem.column) for problem in flaws] == [
         ("invalid_id", 3, 3),
         ("dag_recursion", 3, 55),
         ("dag_recursion", 4, 53),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from one_job import Job
+from tests.support.memory_job import Job
 
 from cograil.definitions.conditions import compile_condition
 from cograil.definitions.templates import compile_template
@@ -85,7 +85,7 @@ def test_true_is_found_among_booleans_only() -> None:
         "{{ 'b' in inputs.text }}",
     ],
 )
-def test_what_grows_with_its_values_is_counted(text: str) -> None:
+def test_operations_that_grow_with_their_values_cost_steps(text: str) -> None:
     budget, scope = Budget(), {"inputs": {"a": NUMBERS * 20, "text": "a" * 100_000}}
     compile_template(text).render(scope, budget)
     assert budget.used > 1000
@@ -187,7 +187,7 @@ def test_the_size_of_slices_does_not_matter(steps: int) -> None:
     assert set(sliced.tasks) == set(drive(Evaluation())[0].tasks)
 
 
-def test_nothing_is_decided_in_a_pass_that_is_too_small() -> None:
+def test_a_pass_that_is_too_small_decides_nothing() -> None:
     job = Job(CHAIN, {"l": NUMBERS}, evaluation=Evaluation(steps=10))
     assert (job.rows.status, job.tasks, job.to_expand) == ("running", {}, ["a"])
     job.evaluation = Evaluation()
@@ -212,8 +212,8 @@ nodes:
     source: "{{ inputs.items if inputs.l == inputs.m else [] }}"
     task: {handler: echo, params: {x: "{{ item }}"}}
 """
-    given = {"items": [1, 2, 3], "l": NUMBERS, "m": NUMBERS}
-    job = Job(text, given, evaluation=Evaluation(steps=4000, soft_steps=500))
+    inputs = {"items": [1, 2, 3], "l": NUMBERS, "m": NUMBERS}
+    job = Job(text, inputs, evaluation=Evaluation(steps=4000, soft_steps=500))
     for _ in range(5):
         if job.to_expand:
             job.advance()

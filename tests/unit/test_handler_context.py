@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import structlog
-from attempts import Attempt, Recorder, eventually, failed, output
+from tests.support.handler_attempts import Attempt, Recorder, eventually, failed, output
 
 from cograil import logs
 from cograil.model.outcome import Released, WorkItem

@@ -74,9 +74,9 @@ def test_two_functions_of_one_name_are_an_error_that_shows_both_places(registry:
     registry.register(first, "same")
     with pytest.raises(UsageError, match=r"(?s)'same'.*first.*py:\d+.*second.*py:\d+"):
         registry.register(second, "same")
-    found = registry.get("same")
-    assert found is not None
-    assert found.call is first
+    spec = registry.get("same")
+    assert spec is not None
+    assert spec.call is first
 
 
 def test_the_same_function_may_be_registered_again(registry: Registry) -> None:
@@ -147,7 +147,7 @@ def unusable_type(a: Plain) -> None: ...
 @pytest.mark.parametrize(
     "target", [NotAsync, sync_generator, positional, unknown_type, unusable_type, int, 5]
 )
-def test_what_cannot_be_a_handler_is_refused_by_name(registry: Registry, target: Any) -> None:
+def test_objects_that_cannot_be_handlers_are_refused_by_name(registry: Registry, target: Any) -> None:
     with pytest.raises(UsageError, match="it"):
         registry.register(target, "it")
     assert registry.names() == []
@@ -173,7 +173,7 @@ def typed(
 
 
 @pytest.mark.parametrize(
-    ("given", "bound"),
+    ("params", "bound"),
     [
         ({"count": "5"}, {"count": 5}),
         ({"count": 5.0, "rate": "0.3"}, {"count": 5, "rate": 0.3}),
@@ -183,15 +183,15 @@ def typed(
         ({"count": 1, "mode": None}, {"count": 1, "mode": None}),
     ],
 )
-def test_params_are_coerced_to_the_types_of_the_signature(given: Json, bound: Json) -> None:
-    assert bind(Registry().register(typed), given) == bound
+def test_params_are_coerced_to_the_types_of_the_signature(params: Json, bound: Json) -> None:
+    assert bind(Registry().register(typed), params) == bound
 
 
 def test_every_wrong_param_is_named_at_once() -> None:
-    found = problems(typed, {"rate": "nan", "flag": "perhaps", "sizes": [1, "x"], "colour": 1})
-    assert set(found) == {"count", "rate", "flag", "sizes.1", "colour"}
-    assert found["count"] == "is missing"
-    assert found["colour"] == "is not a parameter of this handler"
+    flaws = problems(typed, {"rate": "nan", "flag": "perhaps", "sizes": [1, "x"], "colour": 1})
+    assert set(flaws) == {"count", "rate", "flag", "sizes.1", "colour"}
+    assert flaws["count"] == "is missing"
+    assert flaws["colour"] == "is not a parameter of this handler"
 
 
 def test_a_wrong_value_is_not_repeated_in_the_message() -> None:
@@ -245,8 +245,8 @@ def test_rich_types_are_built_and_their_flaws_located() -> None:
     spec = Registry().register(rich)
     bound = bind(spec, {"model": {"size": "1"}, "record": {"size": 2}, "mode": "a", "_private": 3})
     assert bound == {"model": Model(size=1), "record": Record(2), "mode": "a", "_private": 3}
-    found = problems(rich, {"model": {}, "record": {"size": "x"}, "mode": "c"})
-    assert set(found) == {"model.size", "record.size", "mode"}
+    flaws = problems(rich, {"model": {}, "record": {"size": "x"}, "mode": "c"})
+    assert set(flaws) == {"model.size", "record.size", "mode"}
 
 
 # --- the front of the package

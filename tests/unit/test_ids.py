@@ -27,9 +27,9 @@ def test_later_ids_sort_after_earlier_ones() -> None:
 def test_threads_never_get_the_same_id() -> None:
     with ThreadPoolExecutor(4) as threads:
         made = [
-            one
+            generated
             for ids in threads.map(lambda _: [new_id() for _ in range(3 * DRAWN)], range(8))
-            for one in ids
+            for generated in ids
         ]
     assert len(set(made)) == len(made)
 
@@ -42,6 +42,6 @@ def test_a_forked_process_draws_its_own_chances() -> None:
         os._exit(0)
     os.waitpid(child, 0)
     os.close(writing)
-    with os.fdopen(reading) as told:
-        theirs = told.read()
+    with os.fdopen(reading) as stream:
+        theirs = stream.read()
     assert not any(new_id()[19:] in theirs for _ in range(DRAWN))

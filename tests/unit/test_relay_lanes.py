@@ -20,7 +20,7 @@ def proven(concurrency: int, per_origin: int, *origins: str) -> OriginLimits:
 
 
 def free(lanes: OriginLimits, troubled: Mapping[str, int] | None = None) -> dict[str, int]:
-    return {one.origin: one.free for one in lanes.room(troubled or {}).lanes}
+    return {lane.origin: lane.free for lane in lanes.room(troubled or {}).lanes}
 
 
 async def most_at_once(lanes: OriginLimits, *origins: str) -> int:
@@ -40,7 +40,7 @@ async def most_at_once(lanes: OriginLimits, *origins: str) -> int:
     return most
 
 
-async def test_so_many_are_under_way_to_one_origin_and_so_many_in_all() -> None:
+async def test_deliveries_are_bounded_per_origin_and_in_all() -> None:
     assert await most_at_once(proven(64, 3, "a"), *["a"] * 20) == 3
     assert await most_at_once(proven(64, 3, "a", "b"), *["a"] * 20, *["b"] * 20) == 6
     assert await most_at_once(proven(5, 3, "a", "b"), *["a"] * 20, *["b"] * 20) == 5
@@ -50,7 +50,7 @@ async def test_half_of_the_places_is_for_those_that_have_taken_something() -> No
     assert await most_at_once(OriginLimits(8, 3), *[f"new {number}" for number in range(20)]) == 4
 
 
-def test_who_takes_what_it_gets_is_given_more_and_who_does_not_is_given_the_least() -> None:
+def test_an_origin_that_accepts_gets_more_and_one_that_does_not_gets_the_least() -> None:
     lanes = OriginLimits(64, 2)
     assert free(lanes) == {}
     for _ in range(100):
@@ -92,7 +92,9 @@ def test_however_much_one_tenant_has_there_is_room_for_another() -> None:
     assert lanes.capacity() >= MAX_HELD * 16 // 2
 
 
-async def test_who_does_not_answer_soon_gives_its_place_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_origin_that_does_not_answer_soon_gives_its_place_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """And what waits behind it goes back, so that nothing is held for it."""
     monkeypatch.setattr(module, "SLOW_SECONDS", 0.05)
     lanes, end = proven(2, 1, "a", "b"), asyncio.Event()

@@ -7,8 +7,8 @@ import socket
 from typing import Any
 
 import pytest
-from attempts import eventually, failed, output
-from http_sites import HERE, Names, Sender, Site
+from tests.support.handler_attempts import eventually, failed, output
+from tests.support.http_site import HERE, Names, Sender, Site
 
 from cograil.egress import PublicOnly
 from cograil.egress import ssrf_guard as outbound_guard
@@ -23,7 +23,7 @@ Json = Any
 # --- what is sent and what comes back
 
 
-def test_it_is_built_in_and_a_worker_gives_it_its_own_guard() -> None:
+def test_the_http_handler_is_built_in_and_gets_the_guard_of_its_worker() -> None:
     spec = default_registry.get("http")
     assert spec is not None
     assert spec.kind == "async"
@@ -35,10 +35,10 @@ def test_it_is_built_in_and_a_worker_gives_it_its_own_guard() -> None:
 
 async def test_the_answer_is_status_headers_and_body(sender: Sender, site: Site) -> None:
     site.answers(201, b'{"id": 7}', Content_Type="application/json; charset=utf-8", X_Tag="a")
-    found = output(await sender.send(f"{site.url}/things?q=1#part"))
-    assert (found["status"], found["body"]) == (201, {"id": 7})
-    assert found["headers"]["x-tag"] == "a"
-    assert set(found["headers"]) == {"content-length", "content-type", "x-tag"}
+    response = output(await sender.send(f"{site.url}/things?q=1#part"))
+    assert (response["status"], response["body"]) == (201, {"id": 7})
+    assert response["headers"]["x-tag"] == "a"
+    assert set(response["headers"]) == {"content-length", "content-type", "x-tag"}
     first, headers, body = site.requests[0]
     assert first == "GET /things?q=1 HTTP/1.1"
     assert (headers["host"], body) == (f"127.0.0.1:{site.port}", b"")
@@ -68,7 +68,7 @@ async def test_the_body_is_json_when_it_says_so_and_is_else_text(
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
-async def test_what_changes_things_carries_the_idempotency_key(
+async def test_requests_that_change_things_carry_the_idempotency_key(
     sender: Sender, site: Site, method: str
 ) -> None:
     output(await sender.send(site.url, method=method))
@@ -98,8 +98,8 @@ async def test_text_is_sent_as_it_is_and_anything_else_as_json(
     sender: Sender, site: Site, body: Json, sent: bytes, kind: str | None
 ) -> None:
     output(await sender.send(site.url, method="POST", body=body))
-    _, headers, found = site.requests[0]
-    assert (found, headers.get("content-type")) == (sent, kind)
+    _, headers, received = site.requests[0]
+    assert (received, headers.get("content-type")) == (sent, kind)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ async def test_any_other_status_that_is_not_expected_is_final(
         (302, ["3xx"], True),
     ],
 )
-async def test_what_counts_as_success_can_be_said(
+async def test_success_statuses_can_be_configured(
     sender: Sender, site: Site, status: int, expected: Json, is_fine: bool
 ) -> None:
     site.answers(status)
@@ -187,7 +187,7 @@ async def test_a_wrong_expectation_is_refused_before_anything_is_sent(
     assert site.connections == 0
 
 
-async def test_who_cannot_be_reached_is_tried_again_later(sender: Sender, site: Site) -> None:
+async def test_a_server_that_cannot_be_reached_is_tried_again_later(sender: Sender, site: Site) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/?token=secret"

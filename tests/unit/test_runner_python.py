@@ -11,7 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from attempts import BRIEF, PATIENT, Attempt, Broken, eventually, everything_ended, failed, output
+from tests.support.handler_attempts import (
+    BRIEF,
+    PATIENT,
+    Attempt,
+    Broken,
+    eventually,
+    everything_ended,
+    failed,
+    output,
+)
 
 from cograil.model.outcome import Failed, Outcome, Released, WorkItem
 from cograil.runners import python_runner
@@ -45,9 +54,9 @@ async def test_a_plain_function_runs_in_a_thread_and_sees_the_context_variables(
     def work() -> Json:
         return {"thread": threading.get_ident(), "variable": variable.get()}
 
-    found = output(await attempt(work))
-    assert found["thread"] != threading.get_ident()
-    assert found["variable"] == "set"
+    result = output(await attempt(work))
+    assert result["thread"] != threading.get_ident()
+    assert result["variable"] == "set"
 
 
 async def test_wrong_params_fail_for_good_and_the_handler_is_not_called(attempt: Attempt) -> None:
@@ -63,7 +72,7 @@ async def test_wrong_params_fail_for_good_and_the_handler_is_not_called(attempt:
     assert calls == []
 
 
-async def test_nothing_returned_is_an_empty_object(attempt: Attempt) -> None:
+async def test_a_handler_that_returns_nothing_has_an_empty_object(attempt: Attempt) -> None:
     assert output(await attempt(lambda: None)) == {}
 
 
@@ -152,14 +161,15 @@ RAISED = [
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"), [(2, 2.0), (0.25, 0.25), (-1, None), (float("inf"), None), ("5", None), (True, None)]
+    ("after_seconds", "kept"),
+    [(2, 2.0), (0.25, 0.25), (-1, None), (float("inf"), None), ("5", None), (True, None)],
 )
-def test_when_to_come_again_is_a_time_or_nothing(given: Any, kept: float | None) -> None:
-    assert python_runner.failure(Retry("later", after_seconds=given)).after_seconds == kept
+def test_when_to_come_again_is_a_time_or_nothing(after_seconds: Any, kept: float | None) -> None:
+    assert python_runner.failure(Retry("later", after_seconds=after_seconds)).after_seconds == kept
 
 
 @pytest.mark.parametrize(("error", "code", "retryable", "message"), RAISED)
-async def test_whatever_a_handler_raises_becomes_a_failure_and_the_worker_lives(
+async def test_any_error_of_a_handler_becomes_a_failure_and_the_worker_lives(
     attempt: Attempt, error: BaseException, code: str, retryable: bool, message: str
 ) -> None:
     async def in_loop() -> None:
@@ -199,8 +209,8 @@ async def test_an_unexpected_exception_shows_its_traceback_without_values_and_wi
         assert "hunter2" not in details["traceback"]
 
 
-async def test_what_goes_wrong_after_the_handler_is_a_failure_too(attempt: Attempt) -> None:
-    """Whoever waits for its end must hear of one: nobody else would report it."""
+async def test_an_error_after_the_handler_is_a_failure_too(attempt: Attempt) -> None:
+    """A caller that waits for its end must hear of one: nobody else would report it."""
 
     async def work(ctx: Context) -> None:
         ctx.handler_transaction = Broken()  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Steps inside one attempt: each runs once, whoever asks and from wherever."""
+"""Steps inside one attempt: each runs once, whichever thread or task asks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from attempts import Attempt, eventually, failed, output
+from tests.support.handler_attempts import Attempt, eventually, failed, output
 
 from cograil.model.outcome import Released
 from cograil.runners.context import Cancelled, Context
@@ -49,7 +49,7 @@ async def test_the_first_attempt_sees_the_result_as_later_ones_will(attempt: Att
     assert seen[0]["pair"] == [1, 2]
 
 
-async def test_what_is_under_way_is_shared(attempt: Attempt) -> None:
+async def test_a_step_under_way_is_shared(attempt: Attempt) -> None:
     done: list[int] = []
     go_on = asyncio.Event()
 
@@ -68,7 +68,7 @@ async def test_what_is_under_way_is_shared(attempt: Attempt) -> None:
     assert done == [1]
 
 
-async def test_what_is_under_way_in_one_thread_is_shared_with_another(attempt: Attempt) -> None:
+async def test_a_step_under_way_in_one_thread_is_shared_with_another(attempt: Attempt) -> None:
     done: list[int] = []
     go_on = threading.Event()
 
@@ -81,7 +81,7 @@ async def test_what_is_under_way_in_one_thread_is_shared_with_another(attempt: A
         with ThreadPoolExecutor(2) as pool:
             both = [pool.submit(ctx.step, "slow", slow) for _ in range(2)]
             go_on.set()
-            return {"results": [one.result() for one in both]}
+            return {"results": [future.result() for future in both]}
 
     assert output(await attempt(work)) == {"results": [7, 7]}
     assert done == [1]
@@ -114,7 +114,7 @@ async def test_a_thread_waits_until_its_step_is_acknowledged(attempt: Attempt) -
     assert passed == [5]
 
 
-async def test_who_waits_for_a_step_that_is_cancelled_may_do_it_himself(attempt: Attempt) -> None:
+async def test_a_caller_that_waits_for_a_cancelled_step_may_run_it_itself(attempt: Attempt) -> None:
     async def work(ctx: Context) -> Json:
         first = asyncio.ensure_future(ctx.step("it", asyncio.sleep, 30))
         await asyncio.sleep(0)

@@ -58,11 +58,11 @@ def test_a_flag_wins_over_the_environment_which_wins_over_the_default(
     settings = load_settings({"port": 2222, "lease.heartbeat_seconds": 4, "host": None})
     assert (settings.port, settings.lease.seconds, settings.lease.heartbeat_seconds) == (2222, 30, 4)
     assert settings.host == "127.0.0.1"
-    found = origins(settings)
-    assert found["port"] == "flag"
-    assert found["lease.seconds"] == "environment COGRAIL_LEASE__SECONDS"
-    assert found["lease.heartbeat_seconds"] == "flag"
-    assert found["host"] == "default"
+    sources = origins(settings)
+    assert sources["port"] == "flag"
+    assert sources["lease.seconds"] == "environment COGRAIL_LEASE__SECONDS"
+    assert sources["lease.heartbeat_seconds"] == "flag"
+    assert sources["host"] == "default"
 
 
 def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ def test_secrets_of_sources_are_shown_as_stars(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv(f"COGRAIL_COMPANIES__{name}", "hush-hush")
     settings = load_settings()
     assert settings.companies.rcs_token == "hush-hush"
-    shown = {one.name: one.value for one in describe(settings)}
+    shown = {setting.name: setting.value for setting in describe(settings)}
     assert (shown["companies.inpi_password"], shown["companies.rcs_token"]) == ("***", "***")
     assert "hush-hush" not in repr(settings)
 
@@ -203,7 +203,7 @@ def test_a_token_of_a_file_is_used_and_one_that_cannot_be_sent_is_refused_untold
     assert "hush" not in str(refused.value)
 
 
-def test_what_is_not_secret_is_shown() -> None:
+def test_settings_that_are_not_secret_are_shown() -> None:
     assert mask_password("postgresql://me:hush@host:5432/db") == "postgresql://me:***@host:5432/db"
     assert mask_password("postgresql://me@host/db") == "postgresql://me@host/db"
     assert (
@@ -216,7 +216,7 @@ def test_what_is_not_secret_is_shown() -> None:
     "conninfo",
     ["postgres//me:hush@host/db", "me:hush@host/db", "hush", "postgresql://me:hush@host/db?colour=hush"],
 )
-def test_what_is_no_connection_string_is_refused_and_never_shown(
+def test_an_invalid_connection_string_is_refused_and_never_shown(
     monkeypatch: pytest.MonkeyPatch, conninfo: str
 ) -> None:
     monkeypatch.setenv("COGRAIL_DATABASE_URL", conninfo)
@@ -322,9 +322,9 @@ def test_a_settings_file_is_read_and_the_environment_wins(
     settings = load_settings()
     assert (settings.port, settings.worker.concurrency, settings.queues.names) == (9001, 7, ("a", "b"))
     assert settings.data_dir == Path("data")
-    found = origins(settings)
-    assert found["port"] == "environment COGRAIL_PORT"
-    assert found["worker.concurrency"] == "file cograil.toml:5"
+    sources = origins(settings)
+    assert sources["port"] == "environment COGRAIL_PORT"
+    assert sources["worker.concurrency"] == "file cograil.toml:5"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)

@@ -7,16 +7,13 @@ fails is run again alone by `Simulation(seed).run()`.
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
 import pytest
-import simulated_clients
-from simulated_rows import Violation
-from simulation import Simulation, run_all
+from tests.support.simulation import clients
+from tests.support.simulation.rows import Violation
+from tests.support.simulation.simulator import Simulation, print_rate, run_all
 
 from cograil.engine import approvals, attempts, timers
 from cograil.engine.working_copy import WorkingCopy
@@ -25,14 +22,6 @@ from cograil.model.workflow import WorkflowNode
 
 SEEDS = 5000
 CAUGHT_WITHIN = 3000
-
-
-@contextmanager
-def measured(count: int) -> Iterator[None]:
-    """Print the rate, by the time that this process really had."""
-    began = time.process_time()
-    yield
-    print(f"{count} seeds, {count / (time.process_time() - began):.0f} a second")
 
 
 def first_violation(
@@ -50,7 +39,7 @@ def first_violation(
 
 @pytest.mark.parametrize("half", [0, 1])
 def test_jobs_end_and_nothing_runs_or_is_recorded_twice(half: int) -> None:
-    with measured(SEEDS // 2):
+    with print_rate(SEEDS // 2):
         run_all(range(half, SEEDS, 2))
 
 
@@ -70,88 +59,88 @@ def test_news_that_come_twice_count_once() -> None:
 # -- the simulation has teeth: each mechanism that is left out is noticed ---------------------------
 
 
-def test_it_notices_a_report_without_a_fence() -> None:
+def test_simulation_notices_a_report_without_a_fence() -> None:
     assert "the report of a replaced worker never counts" in first_violation("no fence")
 
 
-def test_it_notices_an_inbox_taken_before_the_tasks_are_revoked() -> None:
+def test_simulation_notices_an_inbox_taken_before_the_tasks_are_revoked() -> None:
     violation = first_violation("take before revoke")
     assert "a success is never lost" in violation or "what was accepted is recorded once" in violation
 
 
-def test_it_notices_a_task_that_stays_after_its_report() -> None:
+def test_simulation_notices_a_task_that_stays_after_its_report() -> None:
     violation = "nothing runs again after its success"
     assert violation in first_violation("kept after report", saying=violation)
 
 
-def test_it_notices_an_attempt_that_is_handed_back_and_keeps_its_number() -> None:
+def test_simulation_notices_an_attempt_that_is_released_and_keeps_its_number() -> None:
     assert "an attempt number is handed to one worker" in first_violation("kept number")
 
 
-def test_it_notices_two_writers_of_one_job() -> None:
+def test_simulation_notices_two_writers_of_one_job() -> None:
     violation = "events are numbered without gaps"
     assert violation in first_violation("no lock", saying=violation)
 
 
-def test_it_notices_a_job_that_its_last_task_ends_in_the_hands_of_another_writer() -> None:
+def test_simulation_notices_a_job_that_its_last_task_ends_under_another_writer() -> None:
     violation = "events are numbered without gaps"
     assert violation in first_violation("ends what is locked", saying=violation)
 
 
-def test_it_notices_a_job_that_is_never_woken() -> None:
+def test_simulation_notices_a_job_that_is_never_woken() -> None:
     assert "every job ends" in first_violation("no wake")
 
 
-def test_it_notices_a_job_that_is_cut_short_while_its_tasks_are_out() -> None:
+def test_simulation_notices_a_job_that_is_cut_short_while_its_tasks_are_out() -> None:
     assert "an ended job has no tasks" in first_violation("cut without revoking")
 
 
-def test_it_notices_bystanders_that_are_failed_as_poison() -> None:
+def test_simulation_notices_bystanders_that_are_failed_as_poison() -> None:
     """One seed in 1,500 has a killer and a bystander that meet often enough."""
     noticed = first_violation("none alone", within=20_000)
     assert "a task that never kills is never failed as poison" in noticed
 
 
-def test_it_notices_children_that_outlive_their_parent() -> None:
+def test_simulation_notices_children_that_outlive_their_parent() -> None:
     assert "an open child of an ended job was told to stop" in first_violation("no cancel of children")
 
 
-def test_it_notices_parents_that_never_hear_of_their_children() -> None:
+def test_simulation_notices_parents_that_never_hear_of_their_children() -> None:
     assert "a waiting node has one living child, or its news" in first_violation("parents not told")
 
 
-def test_it_notices_a_limit_that_counts_only_what_runs() -> None:
+def test_simulation_notices_a_limit_that_counts_only_running_tasks() -> None:
     assert "no more at once than allowed" in first_violation("ready not counted")
 
 
-def test_it_notices_limits_that_two_look_at_together() -> None:
+def test_simulation_notices_limits_that_two_look_at_together() -> None:
     violation = first_violation("no limit lock")
     assert "no more at once than allowed" in violation or "than the rate allows" in violation
 
 
-def test_it_notices_places_that_cancelled_jobs_keep() -> None:
+def test_simulation_notices_places_that_cancelled_jobs_keep() -> None:
     assert "every job ends" in first_violation("cancelled counted")
 
 
-def test_it_notices_a_rate_that_forgets_what_it_gave() -> None:
+def test_simulation_notices_a_rate_that_forgets_what_it_gave() -> None:
     assert "no more in a span of time than the rate allows" in first_violation("tokens not kept")
 
 
-def test_it_notices_a_lease_that_is_taken_over_with_the_old_fence() -> None:
+def test_simulation_notices_a_lease_that_is_taken_over_with_the_old_fence() -> None:
     violation = first_violation("fence not raised")
     assert "the act of a replaced holder is refused" in violation or "only who holds the lease" in violation
 
 
-def test_it_notices_writes_under_a_lease_that_is_over() -> None:
+def test_simulation_notices_writes_under_a_lease_that_is_over() -> None:
     assert "only who holds the lease writes under it" in first_violation("no lease check")
 
 
-def test_it_notices_slots_that_are_given_out_twice() -> None:
+def test_simulation_notices_slots_that_are_given_out_twice() -> None:
     violation = first_violation("slot taken over")
     assert "nobody is replaced before" in violation or "no more slots than allowed" in violation
 
 
-def test_it_notices_held_jobs_that_keep_everybody_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_notices_held_jobs_that_keep_everybody_awake(monkeypatch: pytest.MonkeyPatch) -> None:
     def wake_at(job: WorkingCopy) -> datetime | None:
         begins_at = job.state.not_before
         return begins_at if job.status == "pending" and begins_at is not None else plain(job)
@@ -161,7 +150,7 @@ def test_it_notices_held_jobs_that_keep_everybody_awake(monkeypatch: pytest.Monk
     assert "every job ends" in (violation := first_violation()) or "circles" in violation
 
 
-def test_it_notices_an_approval_that_is_decided_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_notices_an_approval_that_is_decided_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     def is_open(node: WorkflowNode, state: NodeState | None, now: datetime) -> bool:
         return state is not None and state.status in ("waiting", "completed")
 
@@ -172,22 +161,22 @@ def test_it_notices_an_approval_that_is_decided_twice(monkeypatch: pytest.Monkey
     plain = WorkingCopy.complete
     monkeypatch.setattr(WorkingCopy, "complete", complete)
     monkeypatch.setattr(approvals, "is_open", is_open)
-    monkeypatch.setattr(simulated_clients, "is_open", is_open)
+    monkeypatch.setattr(clients, "is_open", is_open)
     assert "an approval is decided once" in first_violation()
 
 
-def test_it_notices_news_of_old_attempts_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_notices_news_of_old_attempts_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
     def current(job: WorkingCopy, news: Reported | Lost | Started) -> NodeWrite | None:
         state = job.find(news.node_id)
         if state is None or state.status not in attempts.ACTIVE:
             return None
-        return job.edit(news.node_id)
+        return job.row(news.node_id)
 
     monkeypatch.setattr(attempts, "_current", current)
     assert "seed" in first_violation(echoes=True)
 
 
-def test_it_notices_a_success_that_is_handed_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_notices_a_success_that_is_handed_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
     complete = WorkingCopy.complete
 
     def forgetful(

@@ -169,7 +169,7 @@ def test_a_constant_renders_to_itself(value: Any) -> None:
 
 
 @given(data)
-def test_one_hole_keeps_the_value_and_its_type(value: Any) -> None:
+def test_a_lone_hole_keeps_the_value_and_its_type(value: Any) -> None:
     assert render("{{ inputs.x }}", {"inputs": {"x": value}}) is value
 
 
@@ -228,7 +228,7 @@ def test_names_of_methods_are_names_of_fields(name: str) -> None:
         ("{{ inputs.nope == none }}", "inputs.nope"),
     ],
 )
-def test_what_is_missing_fails_and_is_named(text: str, path: str) -> None:
+def test_a_missing_value_fails_and_is_named(text: str, path: str) -> None:
     error = failure(text)
 
     assert error.code == "template_undefined"
@@ -315,7 +315,7 @@ def test_more_than_a_mebibyte_is_not_rendered(value: Any) -> None:
     assert failure(value, BIG).code == "template_too_large"
 
 
-def test_what_just_fits_is_rendered() -> None:
+def test_a_text_of_the_maximum_size_is_rendered() -> None:
     room = MAX_RENDERED_BYTES - 10
 
     assert len(render("{{ inputs.x }}", {"inputs": {"x": "x" * room}})) == room

@@ -176,7 +176,7 @@ nodes:
 """
     job = run_workflow(parent, handlers=HANDLERS, subworkflows=[child])
     assert job.status == "completed", job.error
-    assert [one.status for one in job.children] == ["completed"]
+    assert [child.status for child in job.children] == ["completed"]
     assert job.calls("echo")[0].params == {"got": 8}
 
 

@@ -14,7 +14,7 @@ JOB = "019a8f2e-77aa-7c3e-9d54-0b6f3c1a2d4e"
 
 
 @pytest.mark.parametrize(
-    ("given", "read"),
+    ("header", "read"),
     [
         (GOOD, GOOD),
         (f"00-{'a' * 32}-{'b' * 16}-ff", f"00-{'a' * 32}-{'b' * 16}-03"),
@@ -30,8 +30,8 @@ JOB = "019a8f2e-77aa-7c3e-9d54-0b6f3c1a2d4e"
         (None, None),
     ],
 )
-def test_a_traceparent_is_read_as_w3c_has_it(given: str | None, read: str | None) -> None:
-    assert tracing.parse_traceparent(given) == read
+def test_a_traceparent_is_read_as_w3c_has_it(header: str | None, read: str | None) -> None:
+    assert tracing.parse_traceparent(header) == read
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_when_it_is_off_a_trace_is_handed_on_as_it_came() -> None:
     assert tracing.new_job_traceparent(JOB, GOOD) == tracing.job_traceparent(JOB, GOOD) == GOOD
     assert tracing.new_job_traceparent(JOB, None) is None
     assert tracing.start_attempt(JOB, "a", 1, GOOD, "echo", None) is None
-    with tracing.request_span("GET", "example.org", GOOD) as asked:
-        assert asked.trace_parent == GOOD
+    with tracing.request_span("GET", "example.org", GOOD) as span:
+        assert span.trace_parent == GOOD
 
 
 OWN = """
@@ -107,16 +107,16 @@ assert not tracing.is_on()
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "warning"),
     [
         ({}, "pip install 'cograil[tracing]'"),
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "only the protocol http/protobuf"),
         ({"OTEL_TRACES_EXPORTER": "zipkin"}, "must be otlp, console or none"),
     ],
 )
-def test_what_cannot_be_sent_is_said_once_and_nothing_stops(variables: dict[str, str], said: str) -> None:
+def test_a_failing_exporter_warns_once_and_stops_nothing(variables: dict[str, str], warning: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT], env=variables, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert said in done.stderr
+    assert warning in done.stderr

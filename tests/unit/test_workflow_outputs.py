@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from one_job import Job
+from tests.support.memory_job import Job
 
 from cograil.definitions import read_workflow
 from cograil.errors import InvalidWorkflow

@@ -72,7 +72,7 @@ def test_names_that_people_give_are_taken(name: str) -> None:
     assert split_path(f"d/{name}") == ("d", name)
 
 
-def test_what_is_written_is_there_whole_or_not_at_all(room: Path) -> None:
+def test_a_written_file_is_there_whole_or_not_at_all(room: Path) -> None:
     with Workspace(room) as workspace:
         with workspace.writing("deep/er/x") as file:
             file.write(b"one")
@@ -85,7 +85,7 @@ def test_what_is_written_is_there_whole_or_not_at_all(room: Path) -> None:
     assert os.listdir(room / "deep/er") == ["x"]
 
 
-def test_whoever_runs_there_may_write_what_we_made(room: Path) -> None:
+def test_the_user_of_the_workspace_may_write_our_files(room: Path) -> None:
     with Workspace(room) as workspace, workspace.writing("deep/x"):
         pass
     assert (room / "deep").stat().st_mode & 0o777 == 0o777
@@ -123,7 +123,7 @@ def test_devices_are_not_read() -> None:
             assert caught.value.code == "not_a_regular_file"
 
 
-def test_what_is_written_replaces_a_file_but_no_directory(room: Path) -> None:
+def test_a_write_replaces_a_file_but_not_a_directory(room: Path) -> None:
     (room / "x").write_text("old")
     (room / "d").mkdir()
     with Workspace(room) as workspace:
@@ -136,7 +136,7 @@ def test_what_is_written_replaces_a_file_but_no_directory(room: Path) -> None:
     assert sorted(os.listdir(room)) == ["d", "x"]
 
 
-def test_what_is_written_replaces_a_link_and_is_not_written_through_it(room: Path) -> None:
+def test_a_write_replaces_a_link_and_does_not_follow_it(room: Path) -> None:
     (room / "x").symlink_to("../secret")
     (room / "d").symlink_to("..")
     with Workspace(room) as workspace:

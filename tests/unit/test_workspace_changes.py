@@ -58,11 +58,11 @@ def read(workspace: Workspace) -> bytes:
 def packed(workspace: Workspace) -> bytes:
     write_archive(workspace, "d", "all.tar.gz")
     with workspace.reading("all.tar.gz") as file, tarfile.open(fileobj=file) as archive:
-        return b"".join(archive.extractfile(one).read() for one in archive)  # type: ignore[union-attr]
+        return b"".join(archive.extractfile(member).read() for member in archive)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("look", [read, packed])
-def test_nothing_is_read_through_a_directory_that_becomes_a_link(
+def test_a_directory_that_becomes_a_link_is_not_read_through(
     room: Path, look: Callable[[Workspace], bytes]
 ) -> None:
     seen: set[bytes] = set()

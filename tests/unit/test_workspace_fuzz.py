@@ -12,8 +12,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hostile_archives import hard, link
-from tars import BLOCK, entry, pax
+from tests.support.hostile_archives import hard, link
+from tests.support.tar_entries import BLOCK, entry, pax
 
 from cograil.workspace import ArchiveBounds, Workspace, WorkspaceError, extract
 from cograil.workspace.confined_tree import remove_tree
@@ -106,8 +106,8 @@ def test_no_archive_that_can_be_read_gets_out(tmp_path: Path, numbers: range) ->
 def _check(out: Path, number: int) -> None:
     """There are files and directories, with modes of ours, and no second names."""
     for path in [out, *out.rglob("*")]:
-        found = path.lstat()
-        is_file = stat.S_ISREG(found.st_mode)
-        assert is_file or stat.S_ISDIR(found.st_mode), number
-        assert not is_file or found.st_nlink == 1, number
-        assert stat.S_IMODE(found.st_mode) in (0o777, 0o666), number
+        status = path.lstat()
+        is_file = stat.S_ISREG(status.st_mode)
+        assert is_file or stat.S_ISDIR(status.st_mode), number
+        assert not is_file or status.st_nlink == 1, number
+        assert stat.S_IMODE(status.st_mode) in (0o777, 0o666), number

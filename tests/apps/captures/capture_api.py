@@ -16,8 +16,8 @@ from typing import Any
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.keywrap import aes_key_wrap
-from doors import Answer, Api, open_door
-from lab import Lab, quick_settings
+from tests.support.api_client import ApiClient, ApiResponse, serve_api
+from tests.support.harness import Harness, quick_settings
 
 from cograil.apps.captures.handlers import captures_on_worker
 from cograil.settings import Settings
@@ -56,8 +56,8 @@ def settings_with_captures(data_dir: Path, **captures: Any) -> Settings:
 class CaptureApi:
     """The API of captures, and where their objects and keys are."""
 
-    lab: Lab
-    api: Api
+    lab: Harness
+    api: ApiClient
     data_dir: Path
     keks: dict[str, bytes] = field(default_factory=dict)
 
@@ -65,10 +65,10 @@ class CaptureApi:
     def objects(self) -> Path:
         return self.data_dir / "captures" / "objects"
 
-    async def post(self, body: Any, path: str = "/v1/captures", **more: Any) -> Answer:
+    async def post(self, body: Any, path: str = "/v1/captures", **more: Any) -> ApiResponse:
         return await self.api.post(path, body, **more)
 
-    async def get(self, path: str, **more: Any) -> Answer:
+    async def get(self, path: str, **more: Any) -> ApiResponse:
         return await self.api.get(f"/v1/captures/{path}", **more)
 
     def add_kek(self, kek_id: str = KEK_ID) -> bytes:
@@ -115,8 +115,8 @@ def encrypt(content: bytes, kek_id: str, kek: bytes) -> tuple[dict[str, Any], by
 
 
 @asynccontextmanager
-async def open_capture_api(lab: Lab, dsn: str, settings: Settings) -> AsyncIterator[CaptureApi]:
-    async with open_door(lab, dsn, settings) as api:
+async def open_capture_api(lab: Harness, dsn: str, settings: Settings) -> AsyncIterator[CaptureApi]:
+    async with serve_api(lab, dsn, settings) as api:
         yield CaptureApi(lab, api, settings.data_dir)
 
 

@@ -88,7 +88,7 @@ async def _serve(order: dict[str, Any]) -> None:
 
 
 async def _work(order: dict[str, Any]) -> None:
-    from lab import open_lab
+    from tests.support.harness import open_harness
 
     from cograil.apps.captures.handlers import captures_on_worker
     from cograil.settings import Settings
@@ -97,7 +97,7 @@ async def _work(order: dict[str, Any]) -> None:
     if order.get("is_early"):  # it may be killed before it is ready
         _say(pid=os.getpid())
     async with (
-        open_lab(order["dsn"], settings) as lab,
+        open_harness(order["dsn"], settings) as lab,
         captures_on_worker(lab.registry, lab.db, settings),
         lab.running(),
     ):

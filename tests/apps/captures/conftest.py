@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from capture_api import CaptureApi, SealingSite, open_capture_api, open_sealing_site, settings_with_captures
-from lab import Lab, open_lab
+from tests.support.harness import Harness, open_harness
 
 from cograil.settings import Settings
 
@@ -26,15 +26,15 @@ def settings(tmp_path: Path, capture_settings: dict[str, Any]) -> Settings:
 
 
 @pytest.fixture
-async def lab(dsn: str, settings: Settings) -> AsyncIterator[Lab]:
-    async with open_lab(dsn, settings) as lab:
+async def lab(dsn: str, settings: Settings) -> AsyncIterator[Harness]:
+    async with open_harness(dsn, settings) as lab:
         yield lab
         assert [str(finding) for finding in await lab.findings()] == []
     assert [task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}] == []
 
 
 @pytest.fixture
-async def capture_api(lab: Lab, dsn: str, settings: Settings) -> AsyncIterator[CaptureApi]:
+async def capture_api(lab: Harness, dsn: str, settings: Settings) -> AsyncIterator[CaptureApi]:
     async with open_capture_api(lab, dsn, settings) as capture_api:
         yield capture_api
 

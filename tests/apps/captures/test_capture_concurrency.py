@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from capture_api import SAMPLE, CaptureApi, sample, settings_with_captures
 from capture_processes import open_fork_server
-from lab import Lab
+from tests.support.harness import Harness
 
 from cograil import fault_injection
 from cograil.apps.captures.audit import first_broken
@@ -55,7 +55,7 @@ Post = tuple[str, dict[str, Any]]  # a key, and what is posted with it
 class Crowd:
     """Lines to several servers, and two users."""
 
-    lab: Lab
+    lab: Harness
     ports: Sequence[int]
     ada: str
     bob: str

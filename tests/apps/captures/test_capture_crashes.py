@@ -15,7 +15,7 @@ import pytest
 from authority import Authority, running_authority
 from capture_api import CaptureApi, SealingSite, open_sealing_site, settings_with_captures
 from capture_processes import ForkServer, lives, open_fork_server
-from doors import Answer, Api
+from tests.support.api_client import ApiClient, ApiResponse
 
 from cograil.apps.captures.proof_verifier import verify
 from cograil.settings import Settings
@@ -52,11 +52,11 @@ class Site:
     settings: dict[str, Any]
     log: Path
 
-    async def server(self, **more: Any) -> tuple[Api, int]:
+    async def server(self, **more: Any) -> tuple[ApiClient, int]:
         child = await self.fork_server.fork("server", self.dsn, self.settings, **more)
         return replace(self.capture_api.api, port=child["port"]), child["pid"]
 
-    async def points(self, transactions: set[str], act: Callable[[Api], Awaitable[Any]]) -> list[str]:
+    async def points(self, transactions: set[str], act: Callable[[ApiClient], Awaitable[Any]]) -> list[str]:
         """What a server passes while this is done, in order, each once."""
         api, _ = await self.server(log=str(self.log))
         self.log.write_text("")
@@ -78,10 +78,10 @@ async def site(capture_api: CaptureApi, dsn: str, settings: Settings, tmp_path: 
         yield Site(capture_api, fork_server, dsn, settings.model_dump(mode="json"), tmp_path / "points")
 
 
-async def killed(api: Api, pid: int, body: dict[str, Any]) -> None:
+async def killed(api: ApiClient, pid: int, body: dict[str, Any]) -> None:
     """Post to a server that dies of it."""
     with contextlib.suppress(ConnectionError, IndexError, ValueError):
-        answer: Answer = await api.post("/v1/captures", body)
+        answer: ApiResponse = await api.post("/v1/captures", body)
         raise AssertionError(f"it lived, and said {answer.status}")
     await gone(pid)
 

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from capture_api import SAMPLE, CaptureApi, sample
-from lab import Lab
+from tests.support.harness import Harness
 
 from cograil.apps.captures import queries, states
 from cograil.apps.captures.failure import append_entry
@@ -47,7 +47,7 @@ async def _posted(capture_api: CaptureApi) -> Capture:
     return capture
 
 
-async def _put(lab: Lab, state: str) -> None:
+async def _put(lab: Harness, state: str) -> None:
     """There at once, past what checks moves."""
     await lab.rows(PUT.format("disable"))
     await lab.rows(MOVE, state=state)

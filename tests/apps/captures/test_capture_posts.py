@@ -10,8 +10,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 from capture_api import GOLDEN, KEYS, SAMPLE, CaptureApi, now, sample
-from doors import Answer
-from lab import Lab
+from tests.support.api_client import ApiResponse
+from tests.support.harness import Harness
 
 from cograil import fault_injection
 from cograil.verbs.retention import delete_expired
@@ -26,11 +26,11 @@ async def logged_entries(capture_api: CaptureApi) -> list[tuple[str, int]]:
     return [(event, status) for event, status, *_ in await capture_api.lab.rows(LOGGED)]
 
 
-async def captures_in(lab: Lab) -> int:
+async def captures_in(lab: Harness) -> int:
     return int((await lab.rows("select count(*) from vault_secure.capture_events"))[0][0])
 
 
-async def jobs_in(lab: Lab) -> int:
+async def jobs_in(lab: Harness) -> int:
     return int((await lab.rows("select count(*) from cograil.jobs"))[0][0])
 
 
@@ -191,7 +191,7 @@ async def test_a_clock_that_is_wrong_by_more_than_300_s_is_422_for_what_is_new(
     assert -292_000 < skew <= -290_000
 
 
-def _told(answer: Answer) -> dict[str, str]:
+def _told(answer: ApiResponse) -> dict[str, str]:
     """All headers that are not each answer's own."""
     own = ("date", "x-request-id")
     return {name: value for name, value in answer.headers.items() if name not in own}

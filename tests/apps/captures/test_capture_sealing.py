@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from capture_api import KEK_ID, CaptureApi, SealingSite, open_sealing_site, sample, settings_with_captures
-from receivers import HERE, QUICK, receiving, relaying
+from tests.support.webhook_receiver import ALLOW_LOOPBACK, FAST_RELAY, open_receiver, run_relay
 
 from cograil.apps.captures import states
 from cograil.apps.captures.proof_verifier import verify
@@ -214,15 +214,15 @@ class TestTelling:
     def settings(self, tmp_path: Path) -> Settings:
         return settings_with_captures(tmp_path).model_copy(
             update={
-                "outbound": Settings(outbound=HERE).outbound,
-                "relay": Settings(relay=QUICK).relay,
+                "outbound": Settings(outbound=ALLOW_LOOPBACK).outbound,
+                "relay": Settings(relay=FAST_RELAY).relay,
             }
         )
 
     async def test_subscribers_hear_of_the_seal_and_of_failure(
         self, sealing_site: SealingSite, eventually: Any
     ) -> None:
-        async with receiving() as receiver, relaying(sealing_site.capture_api.lab):
+        async with open_receiver() as receiver, run_relay(sealing_site.capture_api.lab):
             types = ["captures.sealed", "captures.failed"]
             made = await sealing_site.capture_api.api.post(
                 "/api/v1/subscriptions", {"url": receiver.url, "types": types}

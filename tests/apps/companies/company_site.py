@@ -10,10 +10,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from doors import Answer, Api, open_door
-from lab import Lab, open_lab, quick_settings
-from receivers import HERE, QUICK, Receiver, receiving, relaying
 from registers import DANONE, Registers, serving_registers
+from tests.support.api_client import ApiClient, ApiResponse, serve_api
+from tests.support.harness import Harness, open_harness, quick_settings
+from tests.support.webhook_receiver import (
+    ALLOW_LOOPBACK,
+    FAST_RELAY,
+    WebhookReceiver,
+    open_receiver,
+    run_relay,
+)
 
 from cograil.apps.companies.worker_lifespan import companies_on_worker
 from cograil.setting_sections import OutboundSettings
@@ -26,18 +32,20 @@ ENVELOPE = {"error", "code", "message", "details", "correlation_id", "request_id
 
 
 def company_site_settings(registers: Registers, **companies: Any) -> Settings:
-    return quick_settings(outbound=HERE, relay=QUICK, companies=registers.settings(**companies))
+    return quick_settings(
+        outbound=ALLOW_LOOPBACK, relay=FAST_RELAY, companies=registers.settings(**companies)
+    )
 
 
 @dataclass
 class CompanySite:
     """Callers of /v1/requests."""
 
-    lab: Lab
-    api: Api
+    lab: Harness
+    api: ApiClient
     registers: Registers
 
-    async def ask(self, siren: str | None = DANONE, **more: Any) -> Answer:
+    async def ask(self, siren: str | None = DANONE, **more: Any) -> ApiResponse:
         headers, key = more.pop("headers", None), more.pop("key", None)
         body = ({"siren": siren} if siren is not None else {}) | more
         return await self.api.post("/v1/requests", body, headers=headers, key=key)
@@ -53,7 +61,7 @@ class CompanySite:
         assert answer.status == 200, answer.raw
         return dict(answer.body)
 
-    async def refresh(self, id: str, **more: Any) -> Answer:
+    async def refresh(self, id: str, **more: Any) -> ApiResponse:
         return await self.api.post(f"/v1/requests/{id}:refresh-company", **more)
 
     async def ended(self, id: str, seconds: float = 30.0) -> dict[str, Any]:
@@ -101,13 +109,13 @@ class CompanySite:
         return str(rows[0][0])
 
     @contextlib.asynccontextmanager
-    async def hearing(self, tenant: str = "default", *types: str) -> AsyncIterator[Receiver]:
+    async def hearing(self, tenant: str = "default", *types: str) -> AsyncIterator[WebhookReceiver]:
         """A subscriber to all events of companies, and a relay that tells it."""
-        async with receiving() as receiver:
+        async with open_receiver() as receiver:
             async with self.lab.db.transaction("subscribe") as tx:
-                policy = OutboundSettings(**HERE)  # type: ignore[arg-type]
+                policy = OutboundSettings(**ALLOW_LOOPBACK)  # type: ignore[arg-type]
                 await subscribe(tx, tenant, Destination(receiver.url), policy, types=types)
-            async with relaying(self.lab):
+            async with run_relay(self.lab):
                 yield receiver
 
 
@@ -123,14 +131,14 @@ async def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
         await asyncio.sleep(0.01)
 
 
-def company_events(receiver: Receiver, name: str | None = None) -> list[dict[str, Any]]:
+def company_events(receiver: WebhookReceiver, name: str | None = None) -> list[dict[str, Any]]:
     """The data of the events of companies, each once, in the order in which they came."""
     events = {request.event["id"]: request.event for request in receiver.requests}
     company_events = [event["data"] for event in events.values() if event["type"].startswith("companies.")]
     return [data for data in company_events if name in (None, data["event_type"])]
 
 
-def envelope(answer: Answer) -> Mapping[str, Any]:
+def envelope(answer: ApiResponse) -> Mapping[str, Any]:
     """A refusal; it has the seven fields and no others."""
     assert answer.headers["content-type"] == "application/json", answer.raw
     assert answer.body.keys() == ENVELOPE
@@ -155,5 +163,5 @@ async def open_company_site(
         settings = company_site_settings(registers, **companies)
         if not is_enabled:
             settings = settings.model_copy(update={"apps": ()})
-        async with open_lab(dsn, settings) as lab, open_door(lab, dsn, settings) as api:
+        async with open_harness(dsn, settings) as lab, serve_api(lab, dsn, settings) as api:
             yield CompanySite(lab, api, registers)

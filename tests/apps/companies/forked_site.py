@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from company_site import CompanySite, open_company_site, until
-from receivers import HERE, Receiver, receiving
 from registers import INPI, RCS, RECHERCHE, http_response
+from tests.support.webhook_receiver import ALLOW_LOOPBACK, WebhookReceiver, open_receiver
 from tests.torture.forked_processes import Child, ForkServer, open_fork_server
 
 from cograil.setting_sections import OutboundSettings
@@ -67,7 +67,12 @@ class ForkedSite:
     """A server here, all other processes forked, and a subscriber to all events."""
 
     def __init__(
-        self, site: CompanySite, fork_server: ForkServer, dsn: str, own: dict[str, Any], receiver: Receiver
+        self,
+        site: CompanySite,
+        fork_server: ForkServer,
+        dsn: str,
+        own: dict[str, Any],
+        receiver: WebhookReceiver,
     ) -> None:
         self.site = site
         self.fork_server = fork_server
@@ -159,10 +164,10 @@ async def open_forked_site(dsn: str, directory: Path, companies: dict[str, Any])
     async with (
         open_company_site(dsn, **companies) as site,
         open_fork_server(directory) as fork_server,
-        receiving() as receiver,
+        open_receiver() as receiver,
     ):
         async with site.lab.db.transaction("subscribe") as tx:
-            policy = OutboundSettings(**HERE)  # type: ignore[arg-type]
+            policy = OutboundSettings(**ALLOW_LOOPBACK)  # type: ignore[arg-type]
             await subscribe(tx, "default", Destination(receiver.url), policy, types=TYPES)
         yield ForkedSite(site, fork_server, dsn, site.registers.settings(**companies), receiver)
         assert [str(finding) for finding in await site.lab.findings()] == []

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from browsing import Browser
 from company_site import CompanySite, company_events, until, working
 from registers import (
     DANONE,
@@ -23,6 +22,7 @@ from registers import (
     results,
     silence,
 )
+from tests.support.page_client import PageClient
 
 from cograil.apps.companies.enrichment import EnrichmentContext, cache_key
 from cograil.apps.companies.queries import CompanyKey, find_left, list_held, lock_company
@@ -247,7 +247,7 @@ class TestNobodyWorks:
         await left_at(idle_site, "inpi")
 
     async def test_a_page_shows_no_run_that_lost_its_lock(self, idle_site: CompanySite) -> None:
-        page = await Browser(idle_site.api).get(f"/ui/companies/{DANONE}")
+        page = await PageClient(idle_site.api).get(f"/ui/companies/{DANONE}")
         assert b'<span class="badge waiting">PARTIAL</span>' in page.raw
         assert b"worker lost" in page.raw
         assert await idle_site.lab.rows(RUNS) == [("REQUEST_CREATED", 1, True, "PARTIAL")], "nothing begins"

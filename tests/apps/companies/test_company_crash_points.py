@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from company_site import until
-from doors import Api
 from forked_site import EACH_ONCE, ENDINGS, Case, Ending, ForkedSite, open_forked_site, port_of
 from registers import RECHERCHE
+from tests.support.api_client import ApiClient
 from tests.torture.forked_processes import Child
 
 LOOKS = 5
@@ -264,19 +264,19 @@ async def points_of(forked: ForkedSite, role: str, ending: Ending, known: Case) 
 # -- servers -----------------------------------------------------------------------------------------------
 
 
-async def post(api: Api, case: Case) -> None:
+async def post(api: ApiClient, case: Case) -> None:
     await api.post("/v1/requests", {"siren": case.siren}, headers={"idempotency-key": case.siren})
 
 
-async def refresh(api: Api, case: Case) -> None:
+async def refresh(api: ApiClient, case: Case) -> None:
     await api.post(f"/v1/requests/{case.id}:refresh-company")
 
 
-async def look(api: Api, case: Case) -> None:
+async def look(api: ApiClient, case: Case) -> None:
     await api.get(f"/v1/requests/{case.id}")
 
 
-Deed = Callable[[Api, Case], Awaitable[None]]
+Deed = Callable[[ApiClient, Case], Awaitable[None]]
 DEEDS: list[Deed] = [post, refresh, look]
 OF_A_DEED: dict[Deed, list[str]] = {
     post: ["companies.submit.insert_outbox:1", "companies.submit.commit.before:2"],
@@ -304,7 +304,7 @@ async def _served(forked: ForkedSite, deed: Deed, fault: str | None = None) -> t
     if deed is look:
         await forked.site.age(31, case.siren)
     server = await forked.fork("server", fault=fault)
-    api = Api(forked.site.lab, forked.site.api.context, await port_of(server))
+    api = ApiClient(forked.site.lab, forked.site.api.context, await port_of(server))
     with suppress(Exception):
         await deed(api, case)
     return server, case

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from company_site import until
-from doors import Api
 from forked_site import EACH_ONCE, Case, ForkedSite, open_forked_site, port_of
 from registers import INPI, RCS, RECHERCHE, http_response
+from tests.support.api_client import ApiClient
 from tests.torture.forked_processes import Child
 
 
@@ -106,7 +106,7 @@ async def end_it(forked: ForkedSite, role: str, case: Case, fault: str | None = 
     """The sweeper of a worker, or a server that is asked for it; it has ended the run, or died of it."""
     child = await forked.fork(role, fault=fault)
     if role == "server":
-        api = Api(forked.site.lab, forked.site.api.context, await port_of(child))
+        api = ApiClient(forked.site.lab, forked.site.api.context, await port_of(child))
         with contextlib.suppress(Exception):
             await api.get(f"/v1/requests/{case.id}")
         return child

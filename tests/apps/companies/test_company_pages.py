@@ -8,9 +8,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from browsing import Browser, roles_are_asked_for, token_of
 from company_site import CompanySite, open_company_site, until
 from registers import DANONE, INPI, OTHER, SIRET, http_response
+from tests.support.page_client import PageClient, check_required_roles, form_token
 
 from cograil.apps.companies import company_search
 from cograil.apps.companies.company_search import find_companies
@@ -20,23 +20,23 @@ REFRESH = re.compile(rb'action="(/ui/companies/requests/[^"]+/refresh)"')
 
 
 @pytest.fixture
-def browser(idle_site: CompanySite) -> Browser:
-    return Browser(idle_site.api)
+def browser(idle_site: CompanySite) -> PageClient:
+    return PageClient(idle_site.api)
 
 
-async def shown(browser: Browser, path: str = f"/ui/companies/{DANONE}") -> bytes:
+async def shown(browser: PageClient, path: str = f"/ui/companies/{DANONE}") -> bytes:
     page = await browser.get(path)
     assert page.status == 200, page.raw
     return page.raw
 
 
 async def test_a_company_is_asked_for_and_shown_with_all_that_is_known(
-    site: CompanySite, browser: Browser
+    site: CompanySite, browser: PageClient
 ) -> None:
     empty = await browser.get("/ui/companies")
     assert b"No companies yet" in empty.raw
     response = await browser.post(
-        "/ui/companies", {"token": token_of(empty), "number": " 552 032 534 00646 "}
+        "/ui/companies", {"token": form_token(empty), "number": " 552 032 534 00646 "}
     )
     assert (response.status, response.headers["location"]) == (303, f"/ui/companies/{DANONE}")
     page = (await shown(browser)).decode()
@@ -67,7 +67,7 @@ async def test_a_company_is_asked_for_and_shown_with_all_that_is_known(
 
 
 async def test_an_invalid_number_is_reported_beside_the_form(
-    idle_site: CompanySite, browser: Browser
+    idle_site: CompanySite, browser: PageClient
 ) -> None:
     token = await browser.token("/ui/companies")
     for number, message in (
@@ -82,7 +82,7 @@ async def test_an_invalid_number_is_reported_beside_the_form(
 
 
 async def test_a_number_that_looks_mistyped_is_asked_for_and_told(
-    site: CompanySite, browser: Browser
+    site: CompanySite, browser: PageClient
 ) -> None:
     token = await browser.token("/ui/companies")
     answer = await browser.post("/ui/companies", {"token": token, "number": "123456789"})
@@ -101,7 +101,7 @@ async def _is_over(site: CompanySite, siren: str = DANONE) -> bool:
 
 
 async def test_a_refresh_is_confirmed_audited_and_refused_within_the_cooldown(
-    site: CompanySite, browser: Browser
+    site: CompanySite, browser: PageClient
 ) -> None:
     id = await site.request_company()
     page = await shown(browser)
@@ -132,7 +132,7 @@ async def test_a_refresh_is_confirmed_audited_and_refused_within_the_cooldown(
 async def test_while_a_run_is_under_way_its_job_is_shown_and_no_button(dsn: str) -> None:
     async with open_company_site(dsn, sync_seconds=0) as site:
         await site.request_company()
-        page = await shown(Browser(site.api))
+        page = await shown(PageClient(site.api))
         ((job_id,),) = await site.lab.rows("select id::text from cograil.jobs")
     assert f'href="/ui/jobs/{job_id}"'.encode() in page
     assert b"No data yet" in page
@@ -140,7 +140,7 @@ async def test_while_a_run_is_under_way_its_job_is_shown_and_no_button(dsn: str)
 
 
 async def test_a_page_names_the_failed_register_and_marks_stale_data(
-    site: CompanySite, browser: Browser
+    site: CompanySite, browser: PageClient
 ) -> None:
     site.registers.answer(INPI, http_response(503))
     id = await site.request_company()
@@ -152,7 +152,7 @@ async def test_a_page_names_the_failed_register_and_marks_stale_data(
     assert b"is stale since" in page
 
 
-async def test_each_role_sees_and_does_what_the_api_lets_it(site: CompanySite, browser: Browser) -> None:
+async def test_each_role_sees_and_does_what_the_api_lets_it(site: CompanySite, browser: PageClient) -> None:
     api, ann = site.api, str(uuid4())
     id = await site.request_company(key=await api.make_key("submitter", user_id=ann))
     path = f"/ui/companies/requests/{id}/refresh"
@@ -168,7 +168,7 @@ async def test_each_role_sees_and_does_what_the_api_lets_it(site: CompanySite, b
         assert DANONE.encode() in listed
         assert (b"SHA-256" in page, b'name="number"' in listed) == (documents, asks), role
         assert (REFRESH.search(page) is not None) == refreshes, role
-        yes = {"token": token_of(await browser.get("/ui/companies")), "confirmed": "yes"}
+        yes = {"token": form_token(await browser.get("/ui/companies")), "confirmed": "yes"}
         if not refreshes:
             assert (await browser.post(path, yes)).status == 403
         if not asks:
@@ -177,7 +177,7 @@ async def test_each_role_sees_and_does_what_the_api_lets_it(site: CompanySite, b
 
 
 async def test_requests_of_others_are_hidden_from_submitters_and_other_tenants(
-    site: CompanySite, browser: Browser
+    site: CompanySite, browser: PageClient
 ) -> None:
     api = site.api
     id = await site.request_company(key=await api.make_key("operator"))
@@ -198,7 +198,7 @@ async def test_requests_of_others_are_hidden_from_submitters_and_other_tenants(
 
 
 async def test_companies_are_found_by_number_and_by_name_page_after_page(
-    site: CompanySite, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    site: CompanySite, browser: PageClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for siren in (DANONE, OTHER, DANONE):
         await site.request_company(siren)
@@ -226,17 +226,17 @@ async def test_companies_are_found_by_number_and_by_name_page_after_page(
     assert seen == [DANONE, OTHER]  # each once, though one was asked for twice
 
 
-async def test_every_page_and_every_form_asks_for_its_role(browser: Browser) -> None:
-    await roles_are_asked_for(browser, [companies])
+async def test_every_page_and_every_form_asks_for_its_role(browser: PageClient) -> None:
+    await check_required_roles(browser, [companies])
 
 
 async def test_without_the_app_there_are_no_pages(dsn: str) -> None:
     async with open_company_site(dsn, is_enabled=False) as site:
-        browser = Browser(site.api)
+        browser = PageClient(site.api)
         page = await browser.get("/ui/companies")
         assert (page.status, b"is off" in page.raw) == (200, True)
         assert b"/ui/companies" not in await shown(browser, "/ui/")
 
 
-async def test_with_the_app_companies_are_in_the_navigation(browser: Browser) -> None:
+async def test_with_the_app_companies_are_in_the_navigation(browser: PageClient) -> None:
     assert b'href="/ui/companies"' in await shown(browser, "/ui/")

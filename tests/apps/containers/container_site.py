@@ -13,9 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from doors import Answer, Api, open_door
-from lab import Lab, open_lab, quick_settings
-from receivers import HERE, QUICK, Receiver, Request, receiving, relaying
+from tests.acceptance.instances import QUICK
+from tests.support.api_client import ApiClient, ApiResponse, serve_api
+from tests.support.harness import Harness, open_harness, quick_settings
+from tests.support.http_site import HERE
+from tests.support.webhook_receiver import (
+    ReceivedRequest,
+    WebhookReceiver,
+    open_receiver,
+    run_relay,
+)
 
 from cograil.apps.containers.runtime.container_runtime import Runtime
 from cograil.apps.containers.runtime.container_workspaces import ContainerWorkspaces
@@ -41,17 +48,17 @@ def site_settings(data_dir: Path, **containers: Any) -> Settings:
 class ContainerSite:
     """One caller of /v1/jobs, and the receiver of its callbacks."""
 
-    lab: Lab
-    api: Api
-    receiver: Receiver
+    lab: Harness
+    api: ApiClient
+    receiver: WebhookReceiver
     engine: Runtime
     data_dir: Path
     key: str = KEY
 
-    async def call(self, method: str, path: str = "", body: Any = None, **more: Any) -> Answer:
+    async def call(self, method: str, path: str = "", body: Any = None, **more: Any) -> ApiResponse:
         return await self.api.call(method, f"/v1/jobs{path}", body, **more)
 
-    async def post(self, id: str, command: str = "", **more: Any) -> Answer:
+    async def post(self, id: str, command: str = "", **more: Any) -> ApiResponse:
         body = {
             "id": id,
             "image": IMAGE,
@@ -84,7 +91,7 @@ class ContainerSite:
         assert seen["status"] in words, seen
         return seen
 
-    def requests(self, id: str) -> list[Request]:
+    def requests(self, id: str) -> list[ReceivedRequest]:
         """What was sent of this job, each event once: a receiver knows them by their id."""
         by_event = {
             request.event["id"]: request
@@ -124,13 +131,13 @@ class ContainerSite:
         return [entry.name for entry in (self.data_dir / "workspaces").iterdir() if entry.name != ".place"]
 
 
-def is_signed(request: Request, key: str = KEY) -> bool:
+def is_signed(request: ReceivedRequest, key: str = KEY) -> bool:
     digest = hmac.new(key.encode(), request.body, hashlib.sha256).hexdigest()
     return request.headers["x-signature-256"] == f"sha256={digest}"
 
 
 @contextlib.asynccontextmanager
-async def working(lab: Lab, name: str = "worker") -> AsyncIterator[None]:
+async def working(lab: Harness, name: str = "worker") -> AsyncIterator[None]:
     """An orchestrator, and a worker that runs containers."""
     async with lab.orchestrator(), containers_on_worker(lab.registry, lab.db, lab.settings), lab.worker(name):
         yield
@@ -183,9 +190,9 @@ async def open_file_server(**files: bytes) -> AsyncIterator[FileServer]:
 async def open_container_site(dsn: str, engine: Runtime, settings: Settings) -> AsyncIterator[ContainerSite]:
     """Open a site that runs only its API and its relay."""
     async with (
-        open_lab(dsn, settings) as lab,
-        open_door(lab, dsn) as api,
-        receiving() as receiver,
-        relaying(lab),
+        open_harness(dsn, settings) as lab,
+        serve_api(lab, dsn) as api,
+        open_receiver() as receiver,
+        run_relay(lab),
     ):
         yield ContainerSite(lab, api, receiver, engine, settings.data_dir)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from container_site import ContainerSite, is_signed, open_container_site, site_settings, working
-from receivers import OK, answer
+from tests.support.webhook_receiver import OK, http_response
 
 from cograil.apps.containers.runtime.container_runtime import Runtime
 
@@ -59,7 +59,7 @@ async def test_a_container_job_from_its_post_to_its_last_event(anywhere: Contain
 
 async def test_a_receiver_that_is_down_gets_each_event_later_and_as_it_was(site: ContainerSite) -> None:
     down = iter(range(3))
-    site.receiver.script = lambda _: answer(503) if next(down, None) is not None else OK
+    site.receiver.script = lambda _: http_response(503) if next(down, None) is not None else OK
     async with working(site.lab):
         await site.start("told", "echo one; echo two >&2")
         await site.heard("told", "exit", seconds=60)

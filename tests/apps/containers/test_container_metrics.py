@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from container_site import ContainerSite, working
-from receivers import OK, answer
+from tests.support.webhook_receiver import OK, http_response
 
 from cograil import metrics
 from cograil.apps.containers.metrics import path_label
@@ -89,7 +89,7 @@ def test_request_metrics_have_three_path_labels() -> None:
 async def test_deliveries_are_counted_as_those_of_a_dispatcher(site: ContainerSite) -> None:
     """The first is tried again, the second is refused for good; meanwhile both are seen to wait."""
     grown = await growing(site)
-    answers = iter([answer(503), OK, answer(400)])
+    answers = iter([http_response(503), OK, http_response(400)])
     site.receiver.script = lambda _: next(answers)
     site.receiver.gate.clear()
     async with working(site.lab):

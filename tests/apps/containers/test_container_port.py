@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 from container_site import site_settings
-from lab import Lab, open_lab
+from tests.support.harness import Harness, open_harness
 
 from cograil.app_registry import PortContext
 from cograil.apps.containers.app import app
@@ -18,7 +18,7 @@ from cograil.processes.api_server import open_api
 from cograil.processes.process_readiness import ProcessHealth
 
 
-async def ask_readiness(lab: Lab, dsn: str, runtime: str) -> tuple[int, Any]:
+async def ask_readiness(lab: Harness, dsn: str, runtime: str) -> tuple[int, Any]:
     """What /readyz says where this runs containers; the rest is served either way."""
     own = lab.settings.containers.model_copy(update={"runtime": runtime})
     settings = lab.settings.model_copy(update={"containers": own})
@@ -42,7 +42,7 @@ async def test_the_container_port_is_ready_only_with_a_runtime(
 ) -> None:
     """Whatever the rest of the process does without it; in the words of the original."""
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere")
-    async with open_lab(dsn, site_settings(tmp_path)) as lab:
+    async with open_harness(dsn, site_settings(tmp_path)) as lab:
         answers = {runtime: await ask_readiness(lab, dsn, runtime) for runtime in ("none", "sandbox")}
     status, body = answers["none"]
     assert (status, body["status"], body["checks"]["orchestrator"]["status"]) == (503, *["unhealthy"] * 2)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from container_site import KEY, ContainerSite, is_signed, open_container_site, site_settings, working
 from killable_engines import KillableDocker, KillablePodman
-from receivers import receiving
+from tests.support.webhook_receiver import open_receiver
 
 from cograil.apps.containers.runtime.docker_engine import ContainerEngine
 
@@ -145,7 +145,7 @@ async def ready(log: Path, process: subprocess.Popen[bytes]) -> str:
 
 @pytest.mark.timeout(180)
 async def test_up_is_killed_while_a_container_runs(site: ContainerSite, start: Start, tmp_path: Path) -> None:
-    async with receiving() as receiver:
+    async with open_receiver() as receiver:
         site.receiver = receiver
         up = start("up", "--port", "0")
         url = await ready(tmp_path / "stderr", up)

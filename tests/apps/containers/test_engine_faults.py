@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from container_site import ContainerSite, open_container_site, site_settings, working
 from fault_proxy import FaultProxy, open_fault_proxy
-from lab import open_lab
 from test_container_runtimes import run
+from tests.support.harness import open_harness
 
 from cograil.apps.containers import worker_lifespan
 from cograil.apps.containers.runtime import container_log, docker_engine
@@ -179,7 +179,7 @@ async def test_without_a_runtime_the_database_is_not_polled(
     monkeypatch.setattr(worker_lifespan, "settle_ended", settle)
     monkeypatch.setattr(worker_lifespan, "LOOK_SECONDS", 0.01)
     async with (
-        open_lab(dsn, site_settings(tmp_path)) as lab,
+        open_harness(dsn, site_settings(tmp_path)) as lab,
         worker_lifespan.containers_on_worker(lab.registry, lab.db, lab.settings),
     ):
         await eventually(lambda: len(looks) > 10)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from lab import open_lab, quick_settings
 from tests.apps.documents.document_site import DocumentSite
+from tests.support.harness import open_harness, quick_settings
 
 from cograil.settings import Settings
 
@@ -32,7 +32,7 @@ def site_settings(tmp_path: Path, document_settings: dict[str, object]) -> Setti
 @pytest_asyncio.fixture
 async def site(dsn: str, site_settings: Settings) -> AsyncIterator[DocumentSite]:
     """A data directory and its watcher; when the test is over every invariant of the doctor holds."""
-    async with open_lab(dsn, site_settings) as lab:
+    async with open_harness(dsn, site_settings) as lab:
         yield DocumentSite(lab, site_settings)
         assert [str(finding) for finding in await lab.findings()] == []
     assert [task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}] == []

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from lab import Lab
 from tests.apps.documents import sample_documents
+from tests.support.harness import Harness
 
 from cograil.apps.documents import atomic_files
 from cograil.apps.documents.core import make_job_key
@@ -27,7 +27,7 @@ from cograil.settings import Settings
 class DocumentSite:
     """One data directory on one database."""
 
-    def __init__(self, lab: Lab, settings: Settings) -> None:
+    def __init__(self, lab: Harness, settings: Settings) -> None:
         assert settings.documents.data_dir is not None
         self.lab = lab
         self.settings = settings

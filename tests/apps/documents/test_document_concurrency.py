@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from doors import open_door
 from tests.apps.documents.document_site import DocumentSite
 from tests.conftest import Eventually
+from tests.support.api_client import serve_api
 
 from cograil.apps.documents.workflow import FINISH, OCR, PREP
 from cograil.runners.handler_registry import Registry
@@ -115,7 +115,7 @@ async def test_no_more_documents_than_configured_are_worked_on(
         assert stages.most == {"prep": 2, "ocr": 1, "jobs": 3}
 
         stages.most.clear()
-        async with open_door(site.lab, dsn, site.settings) as api:
+        async with serve_api(site.lab, dsn, site.settings) as api:
             config = {"prep_concurrency": 1, "ocr_concurrency": 2}
             answer = await api.call("POST", "/apps/documents/config", config)
             assert (answer.status, answer.body) == (200, {"applied": config})

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from lab import open_lab, quick_settings
 from tests.apps.documents import sample_documents
 from tests.apps.documents.document_site import DocumentSite
 from tests.apps.documents.watcher_process import look_after
 from tests.conftest import Databases
+from tests.support.harness import open_harness, quick_settings
 
 from cograil import fault_injection
 from cograil.apps.documents import atomic_files, file_claims
@@ -307,7 +307,7 @@ class Range:
 
     async def _prepare(self, dsn: str, root: Path) -> None:
         settings = quick_settings(documents={"data_dir": root}, apps=("documents",))
-        async with open_lab(dsn, settings) as lab:
+        async with open_harness(dsn, settings) as lab:
             await self._scenario.prepare(DocumentSite(lab, settings))
 
     def _judge_after_crash(self, root: Path) -> None:
@@ -327,7 +327,7 @@ class Range:
         asyncio.run(self._judge_rows(dsn, root))
 
     async def _judge_rows(self, dsn: str, root: Path) -> None:
-        async with open_lab(dsn, quick_settings()) as lab:
+        async with open_harness(dsn, quick_settings()) as lab:
             rows = await lab.rows("select count(*), count(distinct job_id) from cograil.documents")
             jobs = await lab.rows("select count(*) from cograil.jobs")
             assert (rows, jobs) == ([(self._scenario.documents,) * 2], [(self._scenario.documents,)])

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 import structlog.testing
-from doors import open_door
 from tests.apps.documents import sample_documents
 from tests.apps.documents.document_site import DocumentSite
 from tests.apps.documents.test_duplicates import held, waiting
 from tests.conftest import Eventually
+from tests.support.api_client import serve_api
 
 from cograil.apps.documents import (
     atomic_files,
@@ -112,7 +112,7 @@ async def test_foreign_files_in_hold_block_nothing(site: DocumentSite, dsn: str)
     Path(os.fsdecode(bytes(site.folder.held / key) + b"/x\xff.cbz")).touch()
     (site.folder.reports / f"{key}.json").write_text("[]")
     (site.folder.held / key / "status.json").write_text("1")
-    async with open_door(site.lab, dsn, site.settings) as api:
+    async with serve_api(site.lab, dsn, site.settings) as api:
         listed = await api.get("/apps/documents/duplicates")
     (document,) = json.loads(listed.raw)
     assert document["jobKey"] == key
@@ -261,7 +261,7 @@ async def test_the_api_counts_all_that_wait_and_says_where_one_is(
         site.drop(f"{number}.cbz", number)
     await site.look()
     document = (await site.documents())[0]
-    async with open_door(site.lab, dsn, site.settings) as api:
+    async with serve_api(site.lab, dsn, site.settings) as api:
         metrics = await api.get("/apps/documents/metrics")
         job = await api.get(f"/apps/documents/jobs/{document.key}")
     assert json.loads(metrics.raw)["queued"] == 3

@@ -10,12 +10,12 @@ from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
-from browsing import Browser, roles_are_asked_for
-from doors import open_door
-from lab import open_lab, quick_settings
 from tests.apps.documents import sample_documents
 from tests.apps.documents.document_site import DocumentSite
 from tests.conftest import Eventually
+from tests.support.api_client import serve_api
+from tests.support.harness import open_harness, quick_settings
+from tests.support.page_client import PageClient, check_required_roles
 
 from cograil.apps.documents.file_pages import documents
 from cograil.apps.documents.layout import Folder
@@ -26,12 +26,12 @@ WORDS = {"use-existing": "USE_EXISTING_RESULT", "force": "FORCE_REPROCESS", "dis
 
 
 @pytest_asyncio.fixture
-async def browser(site: DocumentSite, dsn: str) -> AsyncIterator[Browser]:
-    async with open_door(site.lab, dsn, site.settings) as api:
-        yield Browser(api)
+async def browser(site: DocumentSite, dsn: str) -> AsyncIterator[PageClient]:
+    async with serve_api(site.lab, dsn, site.settings) as api:
+        yield PageClient(api)
 
 
-async def shown(browser: Browser, path: str = PLACE) -> str:
+async def shown(browser: PageClient, path: str = PLACE) -> str:
     page = await browser.get(path)
     assert page.status == 200, page.raw
     return page.raw.decode()
@@ -50,7 +50,7 @@ def offered(page: str) -> list[str]:
     return re.findall(r'action="/ui/documents/\w+/([\w-]+)"', page)
 
 
-async def test_an_empty_folder_says_what_to_do(site: DocumentSite, browser: Browser) -> None:
+async def test_an_empty_folder_says_what_to_do(site: DocumentSite, browser: PageClient) -> None:
     page = await shown(browser)
     assert "No duplicates" in page
     assert "No documents yet" in page
@@ -58,7 +58,7 @@ async def test_an_empty_folder_says_what_to_do(site: DocumentSite, browser: Brow
 
 
 async def test_documents_under_way_are_shown_with_state_and_pages(
-    site: DocumentSite, browser: Browser, eventually: Eventually
+    site: DocumentSite, browser: PageClient, eventually: Eventually
 ) -> None:
     await hold(site, "<b>.cbz")
     (document,) = await site.documents()
@@ -66,7 +66,7 @@ async def test_documents_under_way_are_shown_with_state_and_pages(
     assert "&lt;b&gt;.cbz" in page
     assert f'href="/ui/jobs/{document.job_id}"' in page
     assert '<span class="badge pending">DISCOVERED</span>' in page
-    hand = await site.lab.hand()
+    hand = await site.lab.manual_worker()
     async with site.lab.orchestrator():
         (task,) = await eventually(hand.claim)
     note = {"id": task.task_id, "fence": task.fence, "current": 3, "total": 12, "message": ""}
@@ -80,7 +80,7 @@ async def test_documents_under_way_are_shown_with_state_and_pages(
 
 @pytest.mark.parametrize("word", WORDS)
 async def test_a_decision_is_confirmed_written_for_its_file_and_audited(
-    site: DocumentSite, browser: Browser, word: str
+    site: DocumentSite, browser: PageClient, word: str
 ) -> None:
     key = await hold(site, "a.cbz", "b.cbz", "c.cbz")
     page = await shown(browser)
@@ -110,7 +110,7 @@ async def test_a_decision_is_confirmed_written_for_its_file_and_audited(
 
 @pytest.mark.parametrize("content", ["[1]", "1", '"DISCARD"', "no JSON", "{}", '{"action": 1}'])
 async def test_an_invalid_decision_is_shown_as_such(
-    site: DocumentSite, browser: Browser, content: str
+    site: DocumentSite, browser: PageClient, content: str
 ) -> None:
     key = await hold(site, "a.cbz", "b.cbz")
     (site.folder.held / key / "decision.json").write_text(content)
@@ -121,7 +121,7 @@ async def test_an_invalid_decision_is_shown_as_such(
 
 
 async def test_the_watcher_carries_out_decisions_of_the_page(
-    site: DocumentSite, browser: Browser, eventually: Eventually
+    site: DocumentSite, browser: PageClient, eventually: Eventually
 ) -> None:
     first = site.drop("a.cbz")
     await site.prepare_results(first)
@@ -137,7 +137,7 @@ async def test_the_watcher_carries_out_decisions_of_the_page(
 
 
 async def test_each_user_has_a_folder_and_decisions_of_their_own(
-    site: DocumentSite, browser: Browser
+    site: DocumentSite, browser: PageClient
 ) -> None:
     ada = Folder(site.root, "users/ada")
     ada.make()
@@ -155,7 +155,7 @@ async def test_each_user_has_a_folder_and_decisions_of_their_own(
 
 
 async def test_forbidden_actions_are_not_offered_and_are_refused(
-    site: DocumentSite, browser: Browser
+    site: DocumentSite, browser: PageClient
 ) -> None:
     key = await hold(site, "a.cbz", "b.cbz")
     for role in ("viewer", "submitter"):
@@ -169,7 +169,7 @@ async def test_forbidden_actions_are_not_offered_and_are_refused(
     assert await site.lab.rows("select count(*) from cograil.audit_log") == [(0,)]
 
 
-async def test_a_document_that_is_not_held_cannot_be_decided(site: DocumentSite, browser: Browser) -> None:
+async def test_a_document_that_is_not_held_cannot_be_decided(site: DocumentSite, browser: PageClient) -> None:
     key = await hold(site, "a.cbz", "b.cbz")
     form = {"token": await browser.token(PLACE), "confirmed": "yes"}
     assert (await browser.post(f"{PLACE}/{key}/discard", form | {"file": "nothing"})).status == 404
@@ -179,7 +179,7 @@ async def test_a_document_that_is_not_held_cannot_be_decided(site: DocumentSite,
     assert await site.lab.rows("select count(*) from cograil.audit_log") == [(0,)]
 
 
-async def test_for_another_tenant_there_is_no_folder(site: DocumentSite, browser: Browser) -> None:
+async def test_for_another_tenant_there_is_no_folder(site: DocumentSite, browser: PageClient) -> None:
     key = await hold(site, "a.cbz", "b.cbz")
     await browser.login(await browser.api.make_key("admin", tenant="other"))
     home = await browser.get("/ui/")
@@ -189,27 +189,27 @@ async def test_for_another_tenant_there_is_no_folder(site: DocumentSite, browser
     assert (await browser.post(f"{PLACE}/{key}/discard", form)).status == 404
 
 
-async def test_every_page_and_every_form_asks_for_its_role(site: DocumentSite, browser: Browser) -> None:
-    await roles_are_asked_for(browser, [documents])
+async def test_every_page_and_every_form_asks_for_its_role(site: DocumentSite, browser: PageClient) -> None:
+    await check_required_roles(browser, [documents])
 
 
 async def test_without_a_folder_the_page_says_that_the_app_is_off(dsn: str) -> None:
     settings = quick_settings(apps=())
-    async with open_lab(dsn, settings) as lab, open_door(lab, dsn, settings) as api:
-        browser = Browser(api)
+    async with open_harness(dsn, settings) as lab, serve_api(lab, dsn, settings) as api:
+        browser = PageClient(api)
         page = await shown(browser)
         assert "is off" in page
         assert "COGRAIL_DOCUMENTS__DATA_DIR=FOLDER cograil up" in page
         assert PLACE not in await shown(browser, "/ui/")
 
 
-async def send(browser: Browser, name: str, content: bytes, token: str, user: str = "") -> Any:
+async def send(browser: PageClient, name: str, content: bytes, token: str, user: str = "") -> Any:
     query = urlencode({"name": name} | ({"user": user} if user else {}))
     headers = {"content-type": "application/octet-stream", "x-form-token": token}
     return await browser._send("POST", f"{PLACE}/upload?{query}", content, headers)
 
 
-async def test_a_file_is_uploaded_to_the_folder(site: DocumentSite, browser: Browser) -> None:
+async def test_a_file_is_uploaded_to_the_folder(site: DocumentSite, browser: PageClient) -> None:
     token = await browser.token("/ui/deliveries")
     comic = sample_documents.tiny(site.root / "elsewhere.cbz").read_bytes()
     answer = await send(browser, "été 1.cbz", comic, token)
@@ -223,7 +223,7 @@ async def test_a_file_is_uploaded_to_the_folder(site: DocumentSite, browser: Bro
     assert rows == [("upload document", "été 1.cbz")]
 
 
-async def test_a_file_that_is_not_a_document_is_not_uploaded(site: DocumentSite, browser: Browser) -> None:
+async def test_a_file_that_is_not_a_document_is_not_uploaded(site: DocumentSite, browser: PageClient) -> None:
     token = await browser.token("/ui/deliveries")
     for name in ("../a.cbz", ".a.cbz", "a/b.cbz", "notes.txt", "a.cbz\n", "x" * 210 + ".cbz"):
         assert (await send(browser, name, b"PK", token)).status == 422, name
@@ -237,7 +237,7 @@ async def test_a_file_that_is_not_a_document_is_not_uploaded(site: DocumentSite,
 
 
 async def test_the_pdf_of_a_document_is_downloaded(
-    site: DocumentSite, browser: Browser, eventually: Eventually
+    site: DocumentSite, browser: PageClient, eventually: Eventually
 ) -> None:
     first = site.drop("a.cbz")
     await site.prepare_results(first)
@@ -257,5 +257,5 @@ async def test_the_pdf_of_a_document_is_downloaded(
     assert (await browser.get(f"{PLACE}/{document.key}/pdf")).status == 404
 
 
-async def _is_done(browser: Browser) -> bool:
+async def _is_done(browser: PageClient) -> bool:
     return '<span class="badge completed">DONE</span>' in await shown(browser)

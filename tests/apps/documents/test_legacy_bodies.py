@@ -8,16 +8,16 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from doors import Answer, Api, open_door
 from tests.apps.documents import sample_documents
 from tests.apps.documents.document_site import DocumentSite
 from tests.apps.documents.test_duplicates import held
 from tests.apps.documents.test_stage_services import service
+from tests.support.api_client import ApiClient, ApiResponse, serve_api
 
 TYPES = ["", "content-type: text/plain", "content-type: application/x-www-form-urlencoded"]
 
 
-async def post(api: Api, path: str, body: bytes, *headers: str) -> Answer:
+async def post(api: ApiClient, path: str, body: bytes, *headers: str) -> ApiResponse:
     """As a client sends it that says nothing more."""
     lines = ["host: localhost", "connection: close", f"content-length: {len(body)}", *filter(None, headers)]
     head = f"POST {path} HTTP/1.1\r\n" + "".join(f"{line}\r\n" for line in lines)
@@ -27,7 +27,7 @@ async def post(api: Api, path: str, body: bytes, *headers: str) -> Answer:
 @pytest.mark.parametrize("kind", TYPES)
 async def test_a_body_need_not_say_that_it_is_json(site: DocumentSite, dsn: str, kind: str) -> None:
     key = await held(site, "a.cbz", "b.cbz")
-    async with open_door(site.lab, dsn, site.settings) as api:
+    async with serve_api(site.lab, dsn, site.settings) as api:
         changed = await post(api, "/apps/documents/config", b'{"ocr_concurrency": 2}', kind)
         assert (changed.status, changed.body) == (200, {"applied": {"ocr_concurrency": 2}})
         decided = await post(api, f"/apps/documents/duplicates/{key}", b'{"action": "DISCARD"}', kind)
@@ -35,7 +35,7 @@ async def test_a_body_need_not_say_that_it_is_json(site: DocumentSite, dsn: str,
 
 
 async def test_a_body_that_is_not_json_is_refused_all_the_same(site: DocumentSite, dsn: str) -> None:
-    async with open_door(site.lab, dsn, site.settings) as api:
+    async with serve_api(site.lab, dsn, site.settings) as api:
         for body in (b"", b"{", b"prep_concurrency=3", b"[1]", b"\xff"):
             answer = await post(api, "/apps/documents/config", body)
             assert (answer.status, answer.body["status"]) == (400, 400), body
@@ -46,7 +46,7 @@ async def test_a_body_that_is_not_json_is_refused_all_the_same(site: DocumentSit
 
 
 async def test_other_apis_still_require_the_content_type(site: DocumentSite, dsn: str) -> None:
-    async with open_door(site.lab, dsn, site.settings) as api:
+    async with serve_api(site.lab, dsn, site.settings) as api:
         assert (await post(api, "/api/v1/jobs", b"{}")).status == 415
 
 

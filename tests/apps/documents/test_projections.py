@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doors import open_door
 from tests.apps.documents.document_site import DocumentSite
+from tests.support.api_client import serve_api
 
 from cograil.apps.documents import atomic_files, routes, status_files
 from cograil.apps.documents.layout import folder_of
@@ -105,6 +105,6 @@ async def test_the_documents_of_a_user_are_found_behind_those_of_others(
         site.drop(f"{number}.cbz", number)
     await site.look()
     monkeypatch.setattr(routes, "MAX_LISTED", 1)
-    async with open_door(site.lab, dsn, site.settings) as api:
+    async with serve_api(site.lab, dsn, site.settings) as api:
         listed = await api.get("/apps/documents/jobs?user=ada")
     assert [document["inputName"] for document in json.loads(listed.raw)] == ["hers.cbz"]

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import open_lab, quick_settings
 from tests.apps.documents.document_site import DocumentSite
 from tests.apps.documents.test_document_crashes import run_victim
 from tests.conftest import Databases
+from tests.support.harness import open_harness, quick_settings
 
 from cograil.apps.documents import admission, atomic_files
 
@@ -36,7 +36,7 @@ def judge(root: Path, what: str = "input_rejected_signature") -> dict[str, Any]:
 
 async def drop(dsn: str, root: Path) -> None:
     settings = quick_settings(documents={"data_dir": root}, apps=("documents",))
-    async with open_lab(dsn, settings) as lab:
+    async with open_harness(dsn, settings) as lab:
         (DocumentSite(lab, settings).folder.arrivals / "a.cbz").write_bytes(b"nothing")
 
 

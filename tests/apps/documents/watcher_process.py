@@ -8,8 +8,8 @@ import resource
 import signal
 from pathlib import Path
 
-from lab import open_lab, quick_settings
 from tests.apps.documents.document_site import DocumentSite
+from tests.support.harness import open_harness, quick_settings
 
 PASSES = 6
 PATIENCE_SECONDS = 60.0
@@ -21,7 +21,7 @@ async def look_after(dsn: str, root: Path, what: str) -> None:
         documents={"data_dir": root, "poll_interval_ms": 50, "retry_seconds": 0, "quiet_seconds": 0},
         apps=("documents",),
     )
-    async with open_lab(dsn, settings) as lab:
+    async with open_harness(dsn, settings) as lab:
         site = DocumentSite(lab, settings)
         if what == "starve":
             await starve(site)
