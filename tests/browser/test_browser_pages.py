@@ -184,6 +184,14 @@ async def test_jobs_are_found_by_label_and_by_what_is_in_their_input(visitor: An
     await expect(page.locator("tbody tr")).to_have_count(1)
 
 
+@pytest.mark.parametrize("path", ["/ui/nodes", "/ui/tasks"])
+async def test_no_column_is_cut_off_at_1280(visitor: Any, path: str) -> None:
+    page = await visitor.page()
+    await page.goto(path)
+    hidden = "parts => parts.map(part => part.scrollWidth - part.clientWidth).filter(width => width > 1)"
+    assert await page.locator("main .scroll").evaluate_all(hidden) == []
+
+
 async def test_the_events_of_a_timeline_are_found_by_type_and_node(visitor: Any) -> None:
     page, jobs = await visitor.page(), visitor.site.jobs
     await page.goto(f"/ui/jobs/{jobs['broken']}/timeline")

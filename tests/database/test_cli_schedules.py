@@ -91,6 +91,7 @@ async def test_a_schedule_runs_now_and_says_why_it_passed_over_moments(harness: 
     code, out, _ = await terminal.run("show", "often")
     reason = f"job {job.strip()} is still running, waiting for approval, and `overlap` is skip"
     assert (code, reason in " ".join(out.split())) == (0, True), out
+    assert "waiting" in (await terminal.run("firings", "often"))[1]
 
 
 async def test_a_backfill_says_which_moments_before_it_submits(harness: Harness, dsn: str) -> None:

@@ -219,11 +219,12 @@ async def test_nodes_hide_children_and_sort_them_by_number(browser: PageClient, 
     assert b'data-name="Attempt" class="right">-<' in (await browser.get("/ui/nodes")).raw
 
 
-async def test_the_filter_of_nodes_says_queued_for_what_is_dispatched(
-    browser: PageClient, harness: Harness
-) -> None:
-    await harness.submit(MANY)
+async def test_pages_say_queued_for_what_is_dispatched(browser: PageClient, harness: Harness) -> None:
+    job_id = await harness.submit(MANY)
     await harness.advance()
+    page = (await browser.get(f"/ui/jobs/{job_id}/nodes/cut__3")).raw.decode()
+    assert "node queued" in page
+    assert "node dispatched" not in page
     page = (await browser.get("/ui/nodes?children=yes&status=dispatched")).raw.decode()
     assert '<option value="dispatched" selected>queued</option>' in page
     assert "cut__3" in page

@@ -128,6 +128,7 @@ class ShownFiring(TypedDict):
     is_backfill: bool
     job_id: str | None
     job_status: str | None
+    waiting_for: str | None  # of the job: approval, timer, retry, start
     error: dict[str, Json] | None
     at: Moment
 

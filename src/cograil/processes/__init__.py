@@ -18,6 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cograil.processes.ephemeral_instance import app_worker as app_worker
     from cograil.processes.ephemeral_instance import guest_worker as guest_worker
     from cograil.processes.ephemeral_instance import private_instance as private_instance
     from cograil.processes.instance_discovery import make_engine_context as make_engine_context
@@ -29,12 +30,14 @@ _HOMES = {
     "make_engine_context": "cograil.processes.instance_discovery",
     "open_client": "cograil.processes.instance_discovery",
     "open_reader": "cograil.processes.instance_discovery",
+    "app_worker": "cograil.processes.ephemeral_instance",
     "guest_worker": "cograil.processes.ephemeral_instance",
     "private_instance": "cograil.processes.ephemeral_instance",
     "run_async": "cograil.processes.lifecycle",
 }
 
 __all__ = [
+    "app_worker",
     "guest_worker",
     "make_engine_context",
     "open_client",

@@ -63,6 +63,20 @@ async def guest_worker(db: Database, settings: Settings, apps: Sequence[str]) ->
         yield worker.handlers
 
 
+@asynccontextmanager
+async def app_worker(db: Database, settings: Settings, app: str, queue: str) -> AsyncIterator[None]:
+    """Run a worker of one app, for one queue, on the database of an instance until the block ends.
+
+    It releases what it still runs, without counting the attempt.
+    """
+    only = {"apps": (app,), "queues": settings.queues.model_copy(update={"names": (queue,)})}
+    order = WorkOrder(db.conninfo, _hurried_and_quiet(settings).model_copy(update=only), (), os.getcwd())
+    worker = WorkerChild(order, db, is_output_on_stderr=True)
+    async with kept_running(worker.run(), worker.stop):
+        await worker.ready()
+        yield
+
+
 def _hurried_and_quiet(settings: Settings) -> Settings:
     grace = min(settings.worker.grace_seconds, GRACE_SECONDS)
     return settings.model_copy(

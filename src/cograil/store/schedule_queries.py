@@ -220,7 +220,7 @@ async def list_firings(
     tx: Transaction, tenant: str, name: str, before: datetime | None, limit: int
 ) -> list[View]:
     """What became of its moments, the latest first; `before` is the last one of the page before."""
-    names = ("due_at", "outcome", "is_backfill", "job_id", "job_status", "error", "at")
+    names = ("due_at", "outcome", "is_backfill", "job_id", "job_status", "waiting_for", "error", "at")
     rows = await tx.fetch(LIST_FIRINGS, tenant=tenant, name=name, before=before, limit=limit)
     views = [dict(zip(names, row, strict=True)) for row in rows]
     return [view | {"error": view["error"] and orjson.loads(view["error"])} for view in views]

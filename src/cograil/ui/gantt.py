@@ -88,7 +88,8 @@ def _begin(mine: list[TimeSpan], kind: str, event: View) -> None:
     if kind == "node_started" and mine and mine[-1].last is None:
         mine[-1].first, mine[-1].status = at, "running"
     else:
-        mine.append(TimeSpan(at, status="running" if kind == "node_started" else "waiting", title="waits"))
+        is_work = kind == "node_started" and "waits_until" not in event["data"]
+        mine.append(TimeSpan(at, status="running" if is_work else "waiting", title="waits"))
 
 
 def chart_of(

@@ -115,3 +115,15 @@ async def test_what_is_no_number_is_exit_2_what_nobody_asked_for_3_and_no_end_5(
     assert "9 digits" in await shell("enrich", "123", code=2)
     assert "was never requested" in await shell("show", DANONE, code=3)
     assert "did not end" in await shell("enrich", DANONE, "--timeout", "0.1", code=5)
+
+
+async def test_a_worker_is_added_where_the_instance_has_none_for_companies(
+    closed: Bureau, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An instance without this app must not let the command wait for its timeout."""
+    for name, value in closed.registers.settings().items():
+        monkeypatch.setenv(f"COGRAIL_COMPANIES__{name.upper()}", str(value))
+    monkeypatch.setenv("COGRAIL_OUTBOUND__ALLOW_NETWORKS", "127.0.0.0/8")
+    async with closed.lab.orchestrator():
+        page = await shell.json("enrich", DANONE)
+    assert page["enrichment_status"] == "SUCCESS"

@@ -18,6 +18,7 @@ from cograil.apps.companies.identifiers import Identifiers, as_written, doubts, 
 from cograil.apps.companies.queries import CompanyKey
 from cograil.apps.companies.register_codes import address_line, failure_in_words, field_in_words
 from cograil.apps.companies.settings import CompanySettings
+from cograil.apps.companies.workflow import APP, BEGIN, QUEUE
 from cograil.cli.display.output import out, plain, say, table, warn, write_json
 from cograil.cli.instance_client import (
     InstanceClient,
@@ -31,8 +32,9 @@ from cograil.cli.job_wait import JobWaitListener, listen_for_job_ends
 from cograil.cli.options import Amount, instance_options, settings_for
 from cograil.errors import NoInstance, NotFound, WaitTimeout
 from cograil.model.ids import new_id
-from cograil.processes import private_instance, run_async
+from cograil.processes import app_worker, private_instance, run_async
 from cograil.settings import Settings
+from cograil.store.job_queries import list_processes
 
 TENANT = "default"
 SHOWN = (
@@ -161,10 +163,24 @@ async def _enrich(
 async def _client(stack: AsyncExitStack, settings: Settings) -> InstanceClient:
     """A client of the running instance, or of a temporary one that ends with this command."""
     try:
-        return await stack.enter_async_context(connected(settings))
+        client = await stack.enter_async_context(connected(settings))
     except NoInstance:
         say("no instance runs here, starting one for this command; `cograil up` keeps one running")
         return private_client(await stack.enter_async_context(private_instance(settings)), settings)
+    await _add_worker_if_missing(stack, client)
+    return client
+
+
+async def _add_worker_if_missing(stack: AsyncExitStack, client: InstanceClient) -> None:
+    """Run a worker of this app until the stack is closed if no worker of the instance has its handlers."""
+    async with client.db.transaction("show") as tx:
+        processes = await list_processes(tx)
+    if not any(BEGIN in (process["handlers"] or ()) for process in processes):
+        say(
+            "no worker of this instance has the app companies; this command adds one, and"
+            " `cograil up --apps containers,companies` keeps one running"
+        )
+        await stack.enter_async_context(app_worker(client.db, client.settings, APP, QUEUE))
 
 
 async def _ask(

@@ -270,7 +270,8 @@ def _show_firings(listed: list[View]) -> None:
         outcome = f"{firing['outcome']} (backfill)" if firing["is_backfill"] else firing["outcome"]
         error = firing["error"] and firing["error"]["message"]
         due = f"{firing['due_at']:%Y-%m-%d %H:%M:%S}Z"
-        rows.add_row(due, *map(plain, (outcome, firing["job_id"], firing["job_status"], error)))
+        status = "waiting" if firing["waiting_for"] else firing["job_status"]
+        rows.add_row(due, *map(plain, (outcome, firing["job_id"], status, error)))
     out().print(rows if listed else "this schedule was not due yet")
 
 
