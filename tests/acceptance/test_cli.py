@@ -288,7 +288,12 @@ def test_explain_says_how_a_job_ended(shell: Shell, greeted: str, failed: str) -
     assert "it completed " in shell.run("explain", greeted).out
     said = shell.run("explain", failed).out
     assert re.search(r"it failed .*: it broke \[handler_error\]", said)
-    assert f"`cograil retry {failed}`" in said
+    assert f"cograil retry {failed}`" in said
+    directory = shell.environment["COGRAIL_DATA_DIR"]
+    assert (
+        f"cograil retry {failed} --data-dir {directory}`"
+        in shell.run("explain", failed, "--data-dir", directory).out
+    )
     assert shell.run("explain", failed, "--json").json["blockers"] == []
 
 
