@@ -288,7 +288,12 @@ def test_explain_says_how_a_job_ended(shell: Shell, greeted: str, failed: str) -
     assert "it completed " in shell.run("explain", greeted).out
     explanation = shell.run("explain", failed).out
     assert re.search(r"it failed .*: it broke \[handler_error\]", explanation)
-    assert f"`cograil retry {failed}`" in explanation
+    assert f"cograil retry {failed}`" in explanation
+    directory = shell.environment["COGRAIL_DATA_DIR"]
+    assert (
+        f"cograil retry {failed} --data-dir {directory}`"
+        in shell.run("explain", failed, "--data-dir", directory).out
+    )
     assert shell.run("explain", failed, "--json").json["blockers"] == []
 
 

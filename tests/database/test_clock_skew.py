@@ -40,6 +40,7 @@ def fast_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine's clock is an hour ahead; its monotonic one goes as ever."""
     true_time = time.time
     monkeypatch.setattr(clock, "_base", None)
+    monkeypatch.setattr(clock, "_has_warned", False)
     monkeypatch.setattr(time, "time", lambda: true_time() + HOUR)
 
 
@@ -68,6 +69,19 @@ async def test_readyz_and_the_doctor_warn(harness: Harness) -> None:
                 break
             await asyncio.sleep(0.05)
     assert [id_line.split()[0] for id_line in findings[0].ids] == ["orchestrator", "worker"]
+
+
+@pytest.mark.usefixtures("fast_clock")
+async def test_every_process_logs_a_wrong_clock_once(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Relays, servers and gateways too, which the doctor does not list."""
+    for _ in range(3):
+        async with harness.db.transaction("test"):
+            pass
+    (record,) = [record for record in caplog.records if record.name == "clock"]
+    assert record.levelname == "WARNING"
+    assert record.getMessage().startswith("this machine's clock is 3600")
 
 
 async def test_a_clock_that_is_right_is_no_finding(harness: Harness) -> None:

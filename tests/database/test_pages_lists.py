@@ -13,7 +13,7 @@ from tests.support.harness import Harness
 from tests.support.page_client import PageClient
 
 import cograil.ui
-from cograil.model.schedule import Plan
+from cograil.model.schedule import SchedulePlan
 from cograil.ui.rendering import detail, size
 from cograil.ui.times import due, exact, read_wall_time, timed
 from cograil.verbs.schedules import create_schedule, run_schedule
@@ -118,13 +118,15 @@ async def test_an_approval_shows_message_and_input_and_preselects_nothing(
 
 
 async def test_a_job_that_waits_is_waiting_on_every_page_and_its_times_are_elements(
-    browser: Browser, lab: Lab
+    browser: PageClient, harness: Harness
 ) -> None:
-    await lab.publish("workflow_id: pause\nnodes: {w: {type: wait, wait: {seconds: 90000}}}")
-    async with lab.db.transaction("schedule") as tx:
-        await create_schedule(tx, lab.engine_context, "default", "often", Plan("pause", "* * * * *"))
-        job_id = (await run_schedule(tx, lab.engine_context, "default", "often"))["job_id"]
-    await lab.advance()
+    await harness.publish("workflow_id: pause\nnodes: {w: {type: wait, wait: {seconds: 90000}}}")
+    async with harness.db.transaction("schedule") as tx:
+        await create_schedule(
+            tx, harness.engine_context, "default", "often", SchedulePlan("pause", "* * * * *")
+        )
+        job_id = (await run_schedule(tx, harness.engine_context, "default", "often"))["job_id"]
+    await harness.advance()
     for path in (f"/ui/jobs/{job_id}/timeline", f"/ui/jobs/{job_id}/logs", "/ui/schedules/often"):
         page = await text_of(browser, path)
         assert "for a timer" in page, path

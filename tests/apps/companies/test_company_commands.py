@@ -118,12 +118,12 @@ async def test_what_is_no_number_is_exit_2_what_nobody_asked_for_3_and_no_end_5(
 
 
 async def test_a_worker_is_added_where_the_instance_has_none_for_companies(
-    closed: Bureau, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    idle_site: CompanySite, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An instance without this app must not let the command wait for its timeout."""
-    for name, value in closed.registers.settings().items():
+    for name, value in idle_site.registers.settings().items():
         monkeypatch.setenv(f"COGRAIL_COMPANIES__{name.upper()}", str(value))
     monkeypatch.setenv("COGRAIL_OUTBOUND__ALLOW_NETWORKS", "127.0.0.0/8")
-    async with closed.lab.orchestrator():
+    async with idle_site.lab.orchestrator():
         page = await shell.json("enrich", DANONE)
     assert page["enrichment_status"] == "SUCCESS"

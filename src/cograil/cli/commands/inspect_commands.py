@@ -314,7 +314,8 @@ async def explain(settings: Settings, job: str, as_json: bool) -> None:
             failures = await job_queries.list_failures(tx, job_id, tenant=client.tenant)
     reasons = [blocker.message for blocker in explanation.blockers]
     if not reasons:
-        reasons = describe_end(view, _failure_lines(client, job_id, failures)) or ["nothing blocks it"]
+        failed = _failure_lines(client, job_id, failures)
+        reasons = describe_end(view, client.command, failed) or ["nothing blocks it"]
     render(asdict(explanation), lambda: _show_reasons(view, reasons), as_json)
 
 

@@ -29,18 +29,23 @@ def event_subject(event: Event) -> str:
     return event["node_id"] or ("job" if event["event_type"].startswith("job_") else "")
 
 
-def describe_end(job: dict[str, Any], failures: Sequence[str] = ()) -> list[str]:
-    """Return lines about a job that has ended, with one line per failed node; empty while it runs."""
+def describe_end(
+    job: dict[str, Any], command: Callable[[str], str], failures: Sequence[str] = ()
+) -> list[str]:
+    """Return lines about a job that has ended, with one line per failed node; empty while it runs.
+
+    `command` turns arguments into a command that addresses the same instance when pasted.
+    """
     if job["completed_at"] is None:
         return []
     ended_ago = ago(job["completed_at"])
     if job["status"] == "completed":
-        return [f"it completed {ended_ago}; see `cograil show {job['job_id']}`"]
+        return [f"it completed {ended_ago}; see {command('show ' + job['job_id'])}"]
     ended = f"it {'failed' if job['status'] == 'failed' else 'was cancelled'} {ended_ago}"
     first, *rest = failures or [error_line(job["error"])]
     lines = [f"{ended}: {first}", *rest]
     if job["status"] == "failed":
-        lines.append(f"`cograil retry {job['job_id']}` runs the nodes that did not complete again")
+        lines.append(f"{command('retry ' + job['job_id'])} runs the nodes that did not complete again")
     return lines
 
 
