@@ -11,8 +11,9 @@ from cograil.errors import CograilError
 class ApiError(CograilError):
     """The API refused: `code` and `pointer` say what and where, `request_id` finds it in the log."""
 
-    def __init__(self, status: int, problem: dict[str, Any]) -> None:
+    def __init__(self, status: int, problem: dict[str, Any], *, retry_after: str = "") -> None:
         self.status = status
+        self.retry_after = retry_after  # seconds, as in the header of the response
         self.code = str(problem.get("code", "unknown"))
         self.detail = str(problem.get("detail", ""))
         self.pointer = str(problem.get("pointer", ""))
@@ -26,6 +27,16 @@ class Unreachable(CograilError):
     """The API does not answer. What was sent may have been done: with an idempotency key, send it again."""
 
     code = "unreachable"
+
+
+class NotCograil(CograilError):
+    """The server at this URL does not answer as the API of cograil does."""
+
+    code = "not_cograil"
+
+    def __init__(self, url: str, status: int, media_type: str) -> None:
+        kind = media_type.partition(";")[0] or "no content type"
+        super().__init__(f"{url} is not the API of a cograil server: it answered {status} with {kind}")
 
 
 def problem_of(body: bytes) -> dict[str, Any]:

@@ -14,11 +14,13 @@ from cograil.client.models import (
     FailureMetrics,
     Health,
     Json,
+    Key,
     NamedCheck,
     NodeMetrics,
     NodePage,
     NodeStatus,
     Orchestrators,
+    Overview,
     Process,
     Queue,
     Ready,
@@ -77,6 +79,16 @@ class Observing(Calling):
         """Each queue: what waits and since when, what runs, who serves it."""
         found: list[Queue] = (self._ask("GET", "/queues/status"))["queues"]
         return found
+
+    def overview(self) -> Overview:
+        """Return jobs by status, throughput, queues, processes, waiting jobs with reasons, and failures."""
+        overview: Overview = self._ask("GET", "/overview")
+        return overview
+
+    def keys(self) -> list[Key]:
+        """Return the API keys of this tenant without the keys themselves, newest first."""
+        keys: list[Key] = (self._ask("GET", "/keys"))["keys"]
+        return keys
 
     def audit(self, *, limit: int = 100, cursor: str | None = None) -> AuditPage:
         """A page of who changed what, newest first."""

@@ -223,7 +223,7 @@ async def _signal(call: Call, asked: Signal) -> Response:
         decided = await signal(tx, call.context.engine_context, job_id, answer)
         what = {"node_id": node_id, "by": answer.by, "reason": asked.reason}
         await call.audit(tx, f"signal {asked.name}", job_id, **what)
-    return reply({"job_id": job_id, "node_id": node_id} | asdict(decided))
+    return reply({"job_id": job_id, "node_id": node_id, "by": answer.by} | asdict(decided))
 
 
 @job_actions.post(

@@ -1,0 +1,290 @@
+"""Every command through a server prints what it prints on the database, and ends with the same exit code."""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from shell import Answer, Shell, shell_in
+
+from cograil.embedded.data_directory import read_instance
+
+ASK = """
+workflow_id: ask
+nodes:
+  first: {type: approval, approval: {message: May I}}
+  second: {type: approval, approval: {message: May I again}}
+"""
+FORM = "workflow_id: one_ask\nnodes:\n  ask: {type: approval, approval: {message: May I}}\n"
+CHATTY = "workflow_id: chatty\nnodes:\n  talk: {handler: chatter}\n"
+HANDLERS = """
+from cograil import handler
+
+@handler("chatter")
+def chatter(ctx):
+    ctx.log.info("hello log", size=3)
+    print("printed")
+    return {"said": 2}
+"""
+SECOND = "workflow_id: second\nversion: {version}\nnodes:\n  a: {{handler: echo}}\n"
+
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+TIMES = (
+    re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z)?"),
+    re.compile(r"\d+ [smhd] ago"),
+    re.compile(r"\d+\.\d+ ?s\b"),
+    re.compile(r'"\w*(?:seconds|_ms|pid|sequence)": [\d.]+'),
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A shell on the database of an instance, and one that knows only its server."""
+
+    local: Shell
+    remote: Shell
+    url: str
+    jobs: dict[str, str]
+
+    def run(self, *words: str, stdin: str = "") -> tuple[Answer, Answer]:
+        """Run a command both ways; `{greet}` in a word is the id of that job."""
+        filled = [word.format(**self.jobs) if re.fullmatch(r"\{\w+\}.*", word) else word for word in words]
+        return self.local.run(*filled, stdin=stdin), self.remote.run(*filled, stdin=stdin)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """A running instance with ended and waiting jobs, reached both ways."""
+    local = shell_in(tmp_path_factory.mktemp("cli"), COGRAIL_TESTING="1")
+    for name, text in {"ask.yaml": ASK, "form.yaml": FORM, "chatty.yaml": CHATTY}.items():
+        (local.directory / name).write_text(text)
+    (local.directory / "chat_handlers.py").write_text(HANDLERS)
+    key = local.run("keys", "create", "--role", "admin", "--name", "ops", "--json").json["key"]
+    up = local.start("up", "--port", "0", "--workflows", ".", "--app", "chat_handlers")
+    try:
+        until = time.monotonic() + 60
+        while (instance := read_instance(local.directory / "data")) is None or not is_ready(instance):
+            assert up.poll() is None, up.communicate()
+            assert time.monotonic() < until
+        url = f"http://{instance.host}:{instance.port}"
+        remote_env = {name: text for name, text in local.environment.items() if name != "COGRAIL_DATA_DIR"}
+        own = {
+            "COGRAIL_SERVER_URL": url,
+            "COGRAIL_API_KEY": key,
+            "XDG_CONFIG_HOME": str(local.directory / "config"),
+        }
+        yield Pair(local, Shell(local.directory, remote_env | own), url, _make_jobs(local))
+    finally:
+        up.terminate()
+        up.communicate(timeout=60)
+
+
+def is_ready(instance: Any) -> bool:
+    """Return whether the server of this instance is ready."""
+    try:
+        with urllib.request.urlopen(f"http://{instance.host}:{instance.port}/readyz", timeout=5) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+def _make_jobs(shell: Shell) -> dict[str, str]:
+    jobs = {}
+    for name in ("greet", "broken", "chatty"):
+        answer = shell.run("submit", name, "--wait", "--json", "--label", "team=ops")
+        jobs[name] = answer.json["job_id"]
+    jobs["prefix"] = jobs["greet"][:13].replace("-", "")[:12]
+    jobs["slow"] = shell.submit("slow")
+    jobs["nobody"] = shell.submit("nobody")
+    jobs["ask"] = shell.submit("ask")
+    while shell.run("show", jobs["slow"], "--json").json["nodes"][0]["status"] != "running":
+        pass
+    while (
+        len(
+            [
+                node
+                for node in shell.run("show", jobs["ask"], "--json").json["nodes"]
+                if node["status"] == "waiting"
+            ]
+        )
+        < 1
+    ):
+        pass
+    while "handler" not in shell.run("explain", jobs["nobody"]).out:
+        pass
+    shell.run("pause", "queue", "gpu", "--reason", "driver update")
+    shell.run("schedules", "create", "nightly", "greet", "--cron", "30 2 * * *", "--input", "name=Ada")
+    shell.run("subscriptions", "add", "https://example.org/hook", "--type", "job.failed")
+    return jobs
+
+
+def same(text: str, pair: Pair) -> str:
+    """Return the text without what differs from one run to the next, and without how the instance is named."""
+    text = UUID.sub("<id>", text)
+    for pattern in TIMES:
+        text = pattern.sub("<time>", text)
+    text = text.replace(f" --server {pair.url}", "")
+    return re.sub(r"[ ]{2,}", "  ", text)
+
+
+def assert_same(pair: Pair, local: Answer, remote: Answer) -> None:
+    assert remote.code == local.code, (local, remote)
+    assert same(remote.out, pair) == same(local.out, pair)
+    assert same(remote.err, pair) == same(local.err, pair)
+
+
+READS = (
+    "workflows",
+    "workflows --json",
+    "jobs",
+    "jobs --json --limit 3",
+    "jobs --status failed --workflow broken --json",
+    "jobs --status waiting,running",
+    "jobs --label team=ops --since 1h --json",
+    "jobs --error broke",
+    "jobs --text nothing-like-it",
+    "jobs --limit 2 --before {greet}",
+    "show {greet}",
+    "show {prefix}",
+    "show {greet} --json",
+    "show {greet} --node each --json",
+    "show {greet} --node hello",
+    "show {greet} --result",
+    "show {broken}",
+    "show {broken} --node wrong",
+    "show {broken} --result",
+    "show {ask}",
+    "events {greet}",
+    "events {greet} --json",
+    "events {greet} --follow",
+    "events {broken} --node wrong --follow --json",
+    "events {greet} --after 3 --json",
+    "logs {chatty}",
+    "logs {chatty} --json",
+    "logs {chatty} --follow --grep printed",
+    "logs {greet} --node hello",
+    "explain {broken}",
+    "explain {greet}",
+    "explain {nobody}",
+    "explain {ask} --json",
+    "retry {broken} --preview",
+    "retry {broken} --from fine --preview --json",
+    "retry {greet} --from each --input name=Bob --preview",
+    "bulk retry --workflow broken --preview",
+    "bulk cancel --older-than 1w --preview --json",
+    "pauses",
+    "pauses --json",
+    "schedules list",
+    "schedules list --json",
+    "schedules show nightly",
+    "schedules show nightly --json",
+    "schedules firings nightly",
+    "schedules backfill nightly --from 2026-01-01T00:00:00Z --until 2026-01-03T00:00:00Z --preview",
+    "subscriptions list",
+    "subscriptions list --json",
+    "deliveries list",
+    "deliveries list --job {broken} --json",
+    "keys list --json",
+    "top --once --json",
+    "publish greet.yaml nobody.yaml",
+    "publish greet.yaml --json",
+    "check greet.yaml",
+    "schema --json",
+)
+
+
+@pytest.mark.parametrize("words", READS)
+def test_a_command_that_reads_prints_the_same_through_a_server(pair: Pair, words: str) -> None:
+    assert_same(pair, *pair.run(*words.split()))
+
+
+ERRORS = (
+    ("submit nothing", 3),
+    ("submit greet --version 9", 3),
+    ("submit greet --input times=x --input nmae=y", 2),
+    ("submit greet --idempotency-key é", 2),
+    ("submit greet --correlation-id " + "x" * 65, 2),
+    ("show 019a8f2e-77aa-7c3e-9d54-0b6f3c1a2d4e", 3),
+    ("show 019a8f2e77aa", 3),
+    ("show 019a8", 2),
+    ("show ../../etc", 3),
+    ("show {greet} --node helo", 3),
+    ("show {broken} --result", 4),
+    ("events {greet} --node helo", 3),
+    ("logs {greet} --node helo", 3),
+    ("logs {greet} --grep (", 2),
+    ("explain 019a8f2e77aa", 3),
+    ("cancel {greet}", 4),
+    ("cancel 019a8f2e77aa", 3),
+    ("retry {greet} --from helo", 3),
+    ("retry {slow}", 4),
+    ("approve {greet}", 4),
+    ("approve {ask} third", 3),
+    ("approve {ask} --data {", 2),
+    ("pause workflow nothing", 3),
+    ("pause queue gpu", 4),
+    ("resume workflow greet", 4),
+    ("resume job 019a8", 2),
+    ("bulk cancel", 2),
+    ("bulk show {greet}", 3),
+    ("schedules show nothing", 3),
+    ("schedules create nightly greet --cron @daily", 4),
+    ("schedules create bad greet --cron often", 2),
+    ("schedules resume nightly", 4),
+    ("subscriptions remove 019a8f2e-77aa-7000-8000-000000000000", 3),
+    ("subscriptions add ftp://example.org", 2),
+    ("deliveries resend 019a8f2e-77aa-7000-8000-000000000000", 3),
+    ("publish wrong.txt", 2),
+)
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
+@pytest.mark.parametrize(("words", "code"), ERRORS)
+def test_an_error_is_the_same_through_a_server(pair: Pair, words: str, code: int, as_json: bool) -> None:
+    local, remote = pair.run(*words.split(), *(["--json"] if as_json else []))
+    assert local.code == code, local
+    assert_same(pair, local, remote)
+
+
+WRITES = (
+    ["submit greet"],
+    ["submit greet --wait"],
+    ["submit greet --wait --json --label a=b --priority 3 --submitted-by me"],
+    ["submit broken --wait"],
+    ["submit slow --wait --timeout 0"],
+    ["submit greet --json --not-before 2099-01-31T09:00:00Z --submitted-by me"],
+    ["retry {broken} --new-keys --wait"],
+    ["retry {broken} --from fine --input-file none.json"],
+    ["bulk cancel --workflow no_such --wait"],
+    [
+        "schedules create odd greet --cron @daily --input name=Bob",
+        "schedules change odd --priority 2",
+        "schedules remove odd",
+    ],
+    ["schedules pause nightly --reason moves", "schedules resume nightly"],
+    ["schedules backfill nightly --from 2026-01-01T00:00:00Z --until 2026-01-01T12:00:00Z"],
+    ["pause workflow greet --reason tea", "resume workflow greet"],
+    ["pause queue cpu --json", "resume queue cpu --json"],
+    ["pause job {slow}", "resume job {slow}"],
+)
+
+
+@pytest.mark.parametrize("steps", WRITES, ids=lambda steps: steps[0])
+def test_a_command_that_changes_something_prints_the_same_through_a_server(
+    pair: Pair, steps: list[str]
+) -> None:
+    (pair.local.directory / "none.json").write_text("{}")
+    for shell_runs in zip(
+        *([shell.run(*_filled(pair, step)) for step in steps] for shell in (pair.local, pair.remote)),
+        strict=True,
+    ):
+        assert_same(pair, *shell_runs)
+
+
+def _filled(pair: Pair, step: str) -> list[str]:
+    return [word.format(**pair.jobs) if word.startswith("{") else word for word in step.split()]
