@@ -33,9 +33,11 @@ def chatter(ctx):
 """
 SECOND = "workflow_id: second\nversion: {version}\nnodes:\n  a: {{handler: echo}}\n"
 
+TASK_ID = re.compile(r"\d+\.<id>")
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 TIMES = (
     re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z)?"),
+    re.compile(r"\d\d:\d\d:\d\d(\.\d+)?( UTC)?"),
     re.compile(r"\d+ [smhd] ago"),
     re.compile(r"\d+\.\d+ ?s\b"),
     re.compile(r'"\w*(?:seconds|_ms|pid|sequence)": [\d.]+'),
@@ -60,11 +62,10 @@ class Pair:
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A running instance with ended and waiting jobs, reached both ways."""
-    local = shell_in(tmp_path_factory.mktemp("cli"), COGRAIL_TESTING="1")
+    local = shell_in(tmp_path_factory.mktemp("cli"), COGRAIL_TESTING="1", COGRAIL_WORKER__GRACE_SECONDS="0.5")
     for name, text in {"ask.yaml": ASK, "form.yaml": FORM, "chatty.yaml": CHATTY}.items():
         (local.directory / name).write_text(text)
     (local.directory / "chat_handlers.py").write_text(HANDLERS)
-    key = local.run("keys", "create", "--role", "admin", "--name", "ops", "--json").json["key"]
     up = local.start("up", "--port", "0", "--workflows", ".", "--app", "chat_handlers")
     try:
         until = time.monotonic() + 60
@@ -72,6 +73,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
             assert up.poll() is None, up.communicate()
             assert time.monotonic() < until
         url = f"http://{instance.host}:{instance.port}"
+        key = local.run("keys", "create", "--role", "admin", "--name", "ops", "--json").json["key"]
         remote_env = {name: text for name, text in local.environment.items() if name != "COGRAIL_DATA_DIR"}
         own = {
             "COGRAIL_SERVER_URL": url,
@@ -125,7 +127,7 @@ def _make_jobs(shell: Shell) -> dict[str, str]:
 
 def same(text: str, pair: Pair) -> str:
     """Return the text without what differs from one run to the next, and without how the instance is named."""
-    text = UUID.sub("<id>", text)
+    text = TASK_ID.sub("<task>", UUID.sub("<id>", text))
     for pattern in TIMES:
         text = pattern.sub("<time>", text)
     text = text.replace(f" --server {pair.url}", "")
@@ -251,6 +253,7 @@ def test_an_error_is_the_same_through_a_server(pair: Pair, words: str, code: int
     assert_same(pair, local, remote)
 
 
+PAST = "schedules backfill past --from 2026-01-01T00:00:00Z --until 2026-01-01T12:00:00Z"
 WRITES = (
     ["submit greet"],
     ["submit greet --wait"],
@@ -267,7 +270,7 @@ WRITES = (
         "schedules remove odd",
     ],
     ["schedules pause nightly --reason moves", "schedules resume nightly"],
-    ["schedules backfill nightly --from 2026-01-01T00:00:00Z --until 2026-01-01T12:00:00Z"],
+    ["schedules create past greet --cron @daily", *[PAST] * 2, "schedules remove past"],
     ["pause workflow greet --reason tea", "resume workflow greet"],
     ["pause queue cpu --json", "resume queue cpu --json"],
     ["pause job {slow}", "resume job {slow}"],

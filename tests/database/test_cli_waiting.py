@@ -10,9 +10,10 @@ import pytest
 import pytest_asyncio
 from lab import Lab, open_lab
 
+from cograil.cli.backends.database_backend import DatabaseBackend
 from cograil.cli.display.job_progress import LineProgress, SilentProgress
 from cograil.cli.instance_client import InstanceClient
-from cograil.cli.job_wait import JobWaitListener, listen_for_job_ends, wait_for_end
+from cograil.cli.job_wait import JobWaitListener, wait_for_end
 from cograil.errors import Conflict, JobNotFound, UsageError, WaitTimeout
 from cograil.store.job_progress_queries import load_progress, resolve_job
 
@@ -32,40 +33,40 @@ async def lab(dsn: str) -> AsyncIterator[Lab]:
 
 
 @pytest.fixture
-def client(lab: Lab) -> InstanceClient:
-    return InstanceClient(lab.db, lab.settings, lab.engine_context)
+def client(lab: Lab) -> DatabaseBackend:
+    return DatabaseBackend(InstanceClient(lab.db, lab.settings, lab.engine_context))
 
 
 async def test_the_end_of_a_job_is_heard_and_not_only_found_by_looking(
-    lab: Lab, client: InstanceClient
+    lab: Lab, client: DatabaseBackend
 ) -> None:
     class Patient(SilentProgress):
         pause = 60.0
 
     job_id = await lab.submit(HELLO)
-    async with listen_for_job_ends(client) as listener, lab.running():
+    async with client.job_ends() as listener, lab.running():
         seen = await asyncio.wait_for(wait_for_end(client, listener, job_id, Patient()), 20)
     assert seen.status == "completed"
 
 
-async def test_the_end_of_a_job_is_found_when_no_notice_arrives(lab: Lab, client: InstanceClient) -> None:
+async def test_the_end_of_a_job_is_found_when_no_notice_arrives(lab: Lab, client: DatabaseBackend) -> None:
     job_id = await lab.submit(HELLO)
     async with lab.running():
         seen = await asyncio.wait_for(wait_for_end(client, JobWaitListener(), job_id, SilentProgress()), 20)
     assert seen.status == "completed"
 
 
-async def test_waiting_outlives_lost_connections(lab: Lab, client: InstanceClient, dsn: str) -> None:
+async def test_waiting_outlives_lost_connections(lab: Lab, client: DatabaseBackend, dsn: str) -> None:
     looks = asyncio.Event()
 
     class Eager(SilentProgress):
         pause = 0.01
 
-        async def update(self, *_: object) -> None:
+        def update(self, *_: object) -> None:
             looks.set()
 
     job_id = await lab.submit(HELLO)
-    async with listen_for_job_ends(client) as listener:
+    async with client.job_ends() as listener:
         waiting = asyncio.create_task(wait_for_end(client, listener, job_id, Eager()))
         await looks.wait()
         async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as admin:
@@ -79,13 +80,13 @@ async def test_waiting_outlives_lost_connections(lab: Lab, client: InstanceClien
             assert (await asyncio.wait_for(waiting, 30)).status == "completed"
 
 
-async def test_waiting_ends_in_time_and_says_where_to_look(lab: Lab, client: InstanceClient) -> None:
+async def test_waiting_ends_in_time_and_says_where_to_look(lab: Lab, client: DatabaseBackend) -> None:
     job_id = await lab.submit(HELLO)
     with pytest.raises(WaitTimeout, match=f"explain {job_id}"):
         await wait_for_end(client, JobWaitListener(), job_id, SilentProgress(), timeout=0.05)
 
 
-async def test_waiting_for_what_does_not_exist_ends_at_once(client: InstanceClient) -> None:
+async def test_waiting_for_what_does_not_exist_ends_at_once(client: DatabaseBackend) -> None:
     with pytest.raises(JobNotFound):
         await wait_for_end(
             client, JobWaitListener(), "00000000-0000-7000-8000-000000000000", SilentProgress()
@@ -93,7 +94,7 @@ async def test_waiting_for_what_does_not_exist_ends_at_once(client: InstanceClie
 
 
 async def test_a_wide_fan_out_is_a_few_lines(
-    lab: Lab, client: InstanceClient, capsys: pytest.CaptureFixture[str]
+    lab: Lab, client: DatabaseBackend, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job_id = await lab.submit(WIDE, {"items": list(range(300))})
     async with lab.running():
