@@ -32,11 +32,11 @@ class Unreachable(CograilError):
 class NotCograil(CograilError):
     """The server at this URL does not answer as the API of cograil does."""
 
-    code = "not_cograil"
+    code, exit_code = "not_cograil", 2
 
-    def __init__(self, url: str, status: int, media_type: str) -> None:
-        kind = media_type.partition(";")[0] or "no content type"
-        super().__init__(f"{url} is not the API of a cograil server: it answered {status} with {kind}")
+    def __init__(self, url: str, status: int, media_type: str = "") -> None:
+        kind = f" with {media_type.partition(';')[0]}" if media_type else ""
+        super().__init__(f"{url} is not the API of a cograil server: it answered {status}{kind}")
 
 
 def problem_of(body: bytes) -> dict[str, Any]:

@@ -43,12 +43,6 @@ class KeyRejected(UsageError):
     code, status = "key_rejected", 401
 
 
-class NotAServer(UsageError):
-    """No cograil server answers at this URL."""
-
-    code = "not_cograil"
-
-
 class ServerClient(AsyncClient):
     """The client of the API, which raises the errors of the command line instead of ApiError and Unreachable."""
 
@@ -64,12 +58,6 @@ class ServerClient(AsyncClient):
             return await super()._send(*arguments, **options)
         except (ApiError, Unreachable) as error:
             raise self._translate(error) from error
-
-    async def _ask(self, *arguments: Any, **options: Any) -> Any:
-        try:
-            return await super()._ask(*arguments, **options)
-        except NotCograil as error:
-            raise NotAServer(str(error)) from error
 
     async def follow_job(self, job_id: str, after: int) -> AsyncIterator[View]:
         """Yield the events of a job as they are committed, until it has ended."""
@@ -90,7 +78,7 @@ class ServerClient(AsyncClient):
         if error.status == 429 or error.status >= 502:
             return ServerUnavailable(self._outage_message(error))
         if error.code == "unknown":  # the body is not a problem document
-            return NotAServer(f"{self.url} is not the API of a cograil server: it answered {error.status}")
+            return NotCograil(self.url, error.status)
         return _error_of(error, self.url)
 
     def _key_message(self, error: ApiError) -> str:
