@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import urllib.request
@@ -291,3 +292,136 @@ def test_a_command_that_changes_something_prints_the_same_through_a_server(
 
 def _filled(pair: Pair, step: str) -> list[str]:
     return [word.format(**pair.jobs) if word.startswith("{") else word for word in step.split()]
+
+
+# -- with an object of its own for each way --------------------------------------------------------
+
+
+def test_an_approval_is_answered_the_same_through_a_server(pair: Pair) -> None:
+    for words in (["approve", "--by", "ann"], ["reject", "--reason", "no", "--by", "ann", "--json"]):
+        answers = []
+        for shell in (pair.local, pair.remote):
+            job_id = shell.submit("one_ask")
+            until = time.monotonic() + 30
+            while "waiting" not in shell.run("show", job_id).out:
+                assert time.monotonic() < until
+            verb, *options = words
+            answers.append(shell.run(verb, job_id, *options))
+        assert answers[0].code == 0, answers
+        assert_same(pair, *answers)
+
+
+def test_the_key_answers_where_nobody_is_named(pair: Pair) -> None:
+    job_id = pair.remote.submit("one_ask")
+    while "waiting" not in pair.remote.run("show", job_id).out:
+        pass
+    assert pair.remote.run("signal", job_id, "ask", "approve", "--json").json["by"] == "ops"
+
+
+def test_a_running_job_is_cancelled_the_same_through_a_server(pair: Pair) -> None:
+    for option in ([], ["--json"]):
+        answers = []
+        for shell in (pair.local, pair.remote):
+            job_id = shell.submit("greet", "--not-before", "2099-01-31T09:00:00Z", "--submitted-by", "me")
+            answers.append(shell.run("cancel", job_id[:23], "--reason", "wrong file", *option))
+        assert answers[0].code == 0, answers
+        assert_same(pair, *answers)
+
+
+def test_a_subscription_is_managed_the_same_through_a_server(pair: Pair) -> None:
+    answers: list[list[Answer]] = []
+    for shell in (pair.local, pair.remote):
+        added = shell.run("subscriptions", "add", "https://example.org/own", "--header", "X-A=b", "--json")
+        name = added.json["subscription_id"]
+        rotated = shell.run("subscriptions", "rotate", name, "--overlap-hours", "0")
+        enabled = shell.run("subscriptions", "enable", name, "--json")
+        answers.append([rotated, enabled, shell.run("subscriptions", "remove", name)])
+        assert added.json["secret"] != rotated.out.strip() != ""
+    for local, remote in zip(*answers, strict=True):
+        assert (local.code, remote.code) == (0, 0), (local, remote)
+        assert same(remote.err, pair) == same(local.err, pair)
+    assert _without(answers[0][1].json, "created_by") == _without(answers[1][1].json, "created_by")
+
+
+def _without(fields: dict[str, Any], *names: str) -> dict[str, Any]:
+    ignored = {*names, "subscription_id", "created_at"}
+    return {name: value for name, value in fields.items() if name not in ignored}
+
+
+def test_an_idempotency_key_means_the_same_job_on_both_ways(pair: Pair) -> None:
+    words = ["submit", "greet", "--idempotency-key", "order-4711", "--input", "name=Ada"]
+    local, remote = pair.run(*words)
+    assert local == remote
+    for shell in (pair.local, pair.remote):
+        answer = shell.run(*words[:-1], "name=Bob")
+        assert answer.code == 4
+        assert "order-4711" in answer.err or "different request" in answer.err or "key" in answer.err
+
+
+def test_a_running_job_is_followed_through_a_server(pair: Pair) -> None:
+    job_id = pair.remote.submit("slow")
+    followers = [
+        pair.remote.start("events", job_id, "--follow", "--json"),
+        pair.remote.start("logs", job_id, "--follow"),
+    ]
+    until = time.monotonic() + 30
+    while "running" not in pair.remote.run("show", job_id).out:
+        assert time.monotonic() < until
+    pair.remote.run("cancel", job_id)
+    events, error = followers[0].communicate(timeout=60)
+    assert followers[0].returncode == 0, error
+    assert [json.loads(line)["event_type"] for line in events.splitlines()][-1] == "job_cancelled"
+    _, error = followers[1].communicate(timeout=60)
+    assert followers[1].returncode == 0, error
+
+
+def test_progress_is_drawn_on_a_terminal_through_a_server(pair: Pair) -> None:
+    code, drawn = pair.remote.run_on_terminal("submit", "greet", "--wait")
+    assert code == 0
+    assert "hello" in drawn
+    assert "completed" in drawn
+
+
+def test_doctor_shows_what_the_server_checks(pair: Pair) -> None:
+    answer = pair.remote.run("doctor", "--json")
+    names = {finding["name"] for finding in answer.json["findings"]}
+    assert {"database", "schema", "orchestrators", "workers"} <= names
+    assert answer.code == 0, answer
+    assert "database" in pair.remote.run("doctor").out
+
+
+def test_a_role_that_is_not_enough_exits_4(pair: Pair) -> None:
+    key = pair.local.run("keys", "create", "--role", "viewer", "--json").json["key"]
+    viewer = pair.remote.with_environment(COGRAIL_API_KEY=key)
+    assert viewer.run("jobs").code == 0
+    refused = viewer.run("submit", "greet")
+    assert refused.code == 4
+    assert refused.err.startswith("error: ")
+    assert refused.err.count("\n") == 1
+
+
+def test_a_key_that_is_wrong_or_missing_exits_2(pair: Pair) -> None:
+    wrong = pair.remote.with_environment(COGRAIL_API_KEY="cog_aaaaaaaaaaaaaaaa_x").run("jobs")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "rejects the API key" in wrong.err
+    missing = pair.remote.with_environment(COGRAIL_API_KEY="").run("jobs")
+    assert missing.code == 2
+    assert "requires an API key" in missing.err
+
+
+def test_a_profile_is_enough_to_reach_the_server(pair: Pair) -> None:
+    environment = {
+        name: text
+        for name, text in pair.remote.environment.items()
+        if name not in ("COGRAIL_SERVER_URL", "COGRAIL_API_KEY")
+    }
+    shell = Shell(pair.local.directory, environment)
+    (shell.directory / "ops.key").write_text(pair.remote.environment["COGRAIL_API_KEY"])
+    assert shell.run("profiles", "add", "prod", "--server", pair.url, "--key-file", "ops.key").code == 0
+    assert shell.run("--profile", "prod", "jobs", "--json").json["jobs"]
+    assert shell.run("profiles", "use", "prod").code == 0
+    assert shell.run("jobs", "--json").json["jobs"]
+    timeout = shell.run("submit", "slow", "--wait", "--timeout", "0")
+    assert timeout.code == 5
+    assert "--profile prod" in timeout.err
+    assert shell.run("profiles", "remove", "prod").code == 0

@@ -156,8 +156,11 @@ class JobEndListener:
 
     async def wait(self, seconds: float) -> None:
         """Return at the next notification, or after this many seconds."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._wakeup.wait(), seconds)
+        with suppress(
+            TimeoutError
+        ):  # `wait_for` of Python 3.11 loses a Ctrl-C that comes with the notification
+            async with asyncio.timeout(seconds):
+                await self._wakeup.wait()
         self._wakeup.clear()
 
 

@@ -8,8 +8,6 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import Any
 
-import httpx2
-
 from cograil.client import ApiError, AsyncClient, Unreachable
 from cograil.client.errors import NotCograil
 from cograil.errors import (
@@ -53,7 +51,7 @@ class ServerClient(AsyncClient):
         if traceparent is not None:
             self._http.headers["traceparent"] = traceparent
 
-    async def _send(self, *arguments: Any, **options: Any) -> httpx2.Response:
+    async def _send(self, *arguments: Any, **options: Any) -> Any:
         try:
             return await super()._send(*arguments, **options)
         except (ApiError, Unreachable) as error:
