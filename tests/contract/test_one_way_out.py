@@ -83,4 +83,4 @@ def test_nothing_that_serves_uses_the_client_of_the_api() -> None:
         for name, tree in modules()
         if name != "__init__.py" and any(one.startswith("cograil.client") for one in imported(tree))
     }
-    assert found == {f"cli/backends/{name}.py" for name in ("server_backend", "server_client", "server_jobs")}
+    assert found == {f"cli/backends/{name}.py" for name in ("server_client", "server_jobs")}
