@@ -65,7 +65,12 @@ class Pair:
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A running instance with ended and waiting jobs, reached both ways."""
-    local = shell_in(tmp_path_factory.mktemp("cli"), COGRAIL_TESTING="1", COGRAIL_WORKER__GRACE_SECONDS="0.5")
+    local = shell_in(
+        tmp_path_factory.mktemp("cli"),
+        COGRAIL_TESTING="1",
+        COGRAIL_WORKER__GRACE_SECONDS="0.5",
+        COLUMNS="240",
+    )  # nothing is folded
     for name, text in {"ask.yaml": ASK, "form.yaml": FORM, "chatty.yaml": CHATTY}.items():
         (local.directory / name).write_text(text)
     (local.directory / "chat_handlers.py").write_text(HANDLERS)
@@ -247,6 +252,7 @@ ERRORS = (
     ("subscriptions add ftp://example.org", 2),
     ("deliveries resend 019a8f2e-77aa-7000-8000-000000000000", 3),
     ("publish wrong.txt", 2),
+    ("deliveries list --job ../x", 3),
 )
 
 

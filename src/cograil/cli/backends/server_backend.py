@@ -17,6 +17,7 @@ from cograil.errors import UsageError
 from cograil.model.schedule import Plan
 from cograil.model.workflow import Workflow
 from cograil.store.doctor import Finding, Level
+from cograil.store.job_progress_queries import read_prefix
 from cograil.store.job_queries import View
 from cograil.verbs.callback_targets import Receiver
 
@@ -96,7 +97,10 @@ class ServerAdmin(ServerConnection):
         return _view(rotated)
 
     async def list_deliveries(self, state: str | None, job: str | None, limit: int) -> list[View]:
-        job_id = None if job is None else await self.client.resolve_job(job)
+        job_id = None
+        if job is not None:
+            read_prefix(job)
+            job_id = await self.client.resolve_job(job.strip())
         page = await self.client.deliveries(state=cast("Any", state), job_id=job_id, limit=limit)
         deliveries: list[View] = revive(page["deliveries"])
         return deliveries
