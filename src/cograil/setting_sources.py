@@ -43,7 +43,10 @@ OTHER_VARIABLES = frozenset(
     {
         CONFIG_VARIABLE,
         COMPAT_VARIABLE,
+        "COGRAIL_API_KEY",
         "COGRAIL_KEY",
+        "COGRAIL_PROFILE",
+        "COGRAIL_SERVER_URL",
         "COGRAIL_URL",
         "COGRAIL_FAULT",
         "COGRAIL_FAULT_LOG",

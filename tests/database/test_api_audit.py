@@ -14,6 +14,7 @@ from cograil.http.server.application import ROUTERS
 
 V1 = "/api/v1"
 HELLO = "workflow_id: hello\nnodes: {greet: {handler: elsewhere}}"
+BYE = "workflow_id: bye\nnodes: {part: {handler: elsewhere}}"
 ASKS = "workflow_id: asks\nnodes: {ask: {type: approval, approval: {message: may I}}}"
 JOB, DAILY = {"workflow_id": "hello"}, {"workflow_id": "hello", "cron": "0 0 * * *"}
 DAYS = {"first": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"}
@@ -70,7 +71,9 @@ async def test_audit_log_has_each_change_and_nothing_else(api: ApiClient, clerk:
     for text in (HELLO, ASKS):
         await clerk.ask(f"POST {V1}/workflows", {"source": text})
     await clerk.ask(f"POST {V1}/workflows", {"source": HELLO}, entries=0)  # it was there
+    await clerk.ask(f"POST {V1}/workflows/batch", {"sources": [HELLO, BYE]})  # the first was there
     await _jobs(clerk)
+    await _bulk(clerk)
     await _pauses(clerk)
     await _subscriptions(api, clerk)
     await _schedules(clerk)
@@ -103,6 +106,13 @@ async def _jobs(clerk: Clerk) -> None:
     await clerk.ask(f"POST {V1}/jobs/{{job_id}}/nodes/{{node_id}}/retry", job_id=job_id, node_id="greet")
     for deed, body in (("approve", None), ("reject", None), ("signals", {"name": "approve"})):
         await clerk.ask(f"POST {V1}/jobs/{{job_id}}/{deed}", body, job_id=await clerk.job("asks"))
+
+
+async def _bulk(clerk: Clerk) -> None:
+    await clerk.ask(f"POST {V1}/jobs/search", {}, entries=0)  # it only reads
+    for verb in ("cancel", "retry"):
+        await clerk.ask(f"POST {V1}/bulk/{verb}", {"workflow_id": "bye", "preview": True}, entries=0)
+        await clerk.ask(f"POST {V1}/bulk/{verb}", {"workflow_id": "bye"})
 
 
 async def _pauses(clerk: Clerk) -> None:

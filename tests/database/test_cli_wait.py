@@ -10,9 +10,10 @@ import pytest
 import pytest_asyncio
 from tests.support.harness import Harness, open_harness
 
+from cograil.cli.backends.database_backend import DatabaseBackend
 from cograil.cli.display.job_progress import LineProgress, SilentProgress
 from cograil.cli.instance_client import InstanceClient
-from cograil.cli.job_wait import JobWaitListener, listen_for_job_ends, wait_for_end
+from cograil.cli.job_wait import JobWaitListener, wait_for_end
 from cograil.errors import Conflict, JobNotFound, UsageError, WaitTimeout
 from cograil.store.job_progress_queries import load_progress, resolve_job
 
@@ -32,24 +33,24 @@ async def harness(dsn: str) -> AsyncIterator[Harness]:
 
 
 @pytest.fixture
-def client(harness: Harness) -> InstanceClient:
-    return InstanceClient(harness.db, harness.settings, harness.engine_context)
+def client(harness: Harness) -> DatabaseBackend:
+    return DatabaseBackend(InstanceClient(harness.db, harness.settings, harness.engine_context))
 
 
 async def test_the_end_of_a_job_is_heard_and_not_only_found_by_looking(
-    harness: Harness, client: InstanceClient
+    harness: Harness, client: DatabaseBackend
 ) -> None:
     class Patient(SilentProgress):
         pause = 60.0
 
     job_id = await harness.submit(HELLO)
-    async with listen_for_job_ends(client) as listener, harness.running():
+    async with client.job_ends() as listener, harness.running():
         seen = await asyncio.wait_for(wait_for_end(client, listener, job_id, Patient()), 20)
     assert seen.status == "completed"
 
 
 async def test_the_end_of_a_job_is_found_when_no_notice_arrives(
-    harness: Harness, client: InstanceClient
+    harness: Harness, client: DatabaseBackend
 ) -> None:
     job_id = await harness.submit(HELLO)
     async with harness.running():
@@ -57,17 +58,17 @@ async def test_the_end_of_a_job_is_found_when_no_notice_arrives(
     assert seen.status == "completed"
 
 
-async def test_waiting_outlives_lost_connections(harness: Harness, client: InstanceClient, dsn: str) -> None:
+async def test_waiting_outlives_lost_connections(harness: Harness, client: DatabaseBackend, dsn: str) -> None:
     looks = asyncio.Event()
 
     class Eager(SilentProgress):
         pause = 0.01
 
-        async def update(self, *_: object) -> None:
+        def update(self, *_: object) -> None:
             looks.set()
 
     job_id = await harness.submit(HELLO)
-    async with listen_for_job_ends(client) as listener:
+    async with client.job_ends() as listener:
         waiting = asyncio.create_task(wait_for_end(client, listener, job_id, Eager()))
         await looks.wait()
         async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as admin:
@@ -81,13 +82,13 @@ async def test_waiting_outlives_lost_connections(harness: Harness, client: Insta
             assert (await asyncio.wait_for(waiting, 30)).status == "completed"
 
 
-async def test_waiting_ends_in_time_and_says_where_to_look(harness: Harness, client: InstanceClient) -> None:
+async def test_waiting_ends_in_time_and_says_where_to_look(harness: Harness, client: DatabaseBackend) -> None:
     job_id = await harness.submit(HELLO)
     with pytest.raises(WaitTimeout, match=f"explain {job_id}"):
         await wait_for_end(client, JobWaitListener(), job_id, SilentProgress(), timeout=0.05)
 
 
-async def test_waiting_for_what_does_not_exist_ends_at_once(client: InstanceClient) -> None:
+async def test_waiting_for_what_does_not_exist_ends_at_once(client: DatabaseBackend) -> None:
     with pytest.raises(JobNotFound):
         await wait_for_end(
             client, JobWaitListener(), "00000000-0000-7000-8000-000000000000", SilentProgress()
@@ -95,7 +96,7 @@ async def test_waiting_for_what_does_not_exist_ends_at_once(client: InstanceClie
 
 
 async def test_a_wide_fan_out_is_a_few_lines(
-    harness: Harness, client: InstanceClient, capsys: pytest.CaptureFixture[str]
+    harness: Harness, client: DatabaseBackend, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job_id = await harness.submit(WIDE, {"items": list(range(300))})
     async with harness.running():

@@ -155,6 +155,28 @@ async def submit_and_look(cograil: Any, api: ApiClient) -> None:
     assert (await cograil.explain(job_id))["blockers"]
 
 
+async def look_up(cograil: Any, api: ApiClient) -> None:
+    job_id = (await cograil.submit("hello", labels={"look": "up"}))["job_id"]
+    assert await cograil.resolve_job(job_id) == job_id
+    assert [job["job_id"] for job in await cograil.search_jobs(labels={"look": "up"})] == [job_id]
+    assert (await cograil.job(job_id, nodes="none"))["nodes"] == []
+    assert (await cograil.job_workflow(job_id))["workflow_id"] == "hello"
+    assert await cograil.failures(job_id) == []
+    assert await cograil.traceback(job_id, "greet") is None
+    watched = await cograil.watch(job_id, after=0)
+    assert watched["events"][0]["event_type"] == "job_created"
+    assert [row["is_new"] for row in await cograil.publish_all([HELLO, ASK])] == [False, False]
+    await cograil.pause_queue("idle", "tea")
+    assert [(pause["name"], pause["reason"]) for pause in await cograil.pauses()] == [("idle", "tea")]
+    await cograil.resume_queue("idle")
+    assert await cograil.keys() == []
+    assert (await cograil.overview())["jobs"]["running"]
+    assert (await cograil.preview_bulk("cancel", labels={"look": "up"}))["ids"] == [job_id]
+    bulk_id = (await cograil.bulk_cancel(workflow_id="no_such"))["job_id"]
+    assert (await cograil.bulk(bulk_id))["total"] == 0
+    assert (await cograil.bulk_retry(workflow_id="no_such"))["workflow_id"] == "cograil.bulk"
+
+
 async def act(cograil: Any, api: ApiClient) -> None:
     job_id = (await cograil.submit("hello"))["job_id"]
     assert (await cograil.pause_job(job_id, "wait"))["job_id"] == job_id
@@ -289,4 +311,15 @@ async def test_an_unhealthy_instance_is_no_error(api: ApiClient) -> None:
         assert (await cograil.check("orchestrators"))["status"] == "unhealthy"
 
 
-PARTS = (publish_and_pause, submit_and_look, act, work, tell, plan, observe, look_after, try_handlers)
+PARTS = (
+    publish_and_pause,
+    submit_and_look,
+    look_up,
+    act,
+    work,
+    tell,
+    plan,
+    observe,
+    look_after,
+    try_handlers,
+)

@@ -5,6 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 METHODS: Final = {
+    "bulk_cancel": "bulk_cancel",
+    "bulk_retry": "bulk_retry",
+    "list_failures": "failures",
+    "publish_workflows": "publish_all",
+    "resolve_job_id": "resolve_job",
+    "search_jobs": "search_jobs",
+    "show_bulk": "bulk",
+    "show_job_workflow": "job_workflow",
+    "show_keys": "keys",
+    "show_overview": "overview",
+    "show_pauses": "pauses",
+    "show_traceback": "traceback",
+    "watch_job": "watch",
     "backfill": "backfill",
     "change_schedule": "change_schedule",
     "create_schedule": "create_schedule",

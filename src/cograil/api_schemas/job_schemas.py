@@ -239,6 +239,131 @@ class ProgressOfNode(ProgressOfTask):
     worker: str | None
 
 
+class JobMatches(TypedDict):
+    """The newest jobs that meet all criteria."""
+
+    jobs: list[Job]
+
+
+class JobId(TypedDict):
+    """The complete id of a job."""
+
+    job_id: str
+
+
+class JobWorkflow(TypedDict):
+    """The workflow that a job runs, and the app that owns it."""
+
+    job_id: str
+    workflow_id: str
+    version: int
+    app: str | None
+    definition: dict[str, Json]
+
+
+class Failure(TypedDict):
+    """A node that failed."""
+
+    node_id: str
+    attempt: int
+    error: dict[str, Json] | None
+
+
+class Failures(TypedDict):
+    """The failed nodes of a job, the first to fail first."""
+
+    job_id: str
+    failures: list[Failure]
+
+
+class NodeTraceback(TypedDict):
+    """The traceback of an attempt, with its job and node."""
+
+    text: str
+    job_id: str
+    node_id: str
+
+
+class FoundTraceback(TypedDict):
+    """The traceback of a node; null if it did not raise."""
+
+    traceback: NodeTraceback | None
+
+
+class WatchedNode(TypedDict):
+    """The progress of a node; for a fan-out also the number of ended children."""
+
+    node_id: str
+    status: NodeStatus
+    attempt: int
+    started_at: Moment | None
+    finished_at: Moment | None
+    not_before: Moment | None
+    skip_reason: str | None
+    taken_branch: str | None
+    total: int | None
+    ended: int
+    failed: int
+    current: float | None
+    out_of: float | None
+    message: str | None
+    error_code: str | None
+    error_message: str | None
+    backing_off: int
+
+
+class WatchedJob(TypedDict):
+    """The progress of a job at `now`, by the clock of the database, and its new events."""
+
+    job_id: str
+    status: JobStatus
+    created_at: Moment
+    started_at: Moment | None
+    finished_at: Moment | None
+    now: Moment
+    nodes: list[WatchedNode]
+    events: list[Event]
+
+
+class Pause(TypedDict):
+    """Something that is paused."""
+
+    kind: Literal["job", "queue", "workflow"]
+    name: str
+    by: str
+    reason: str
+    at: Moment
+
+
+class Pauses(TypedDict):
+    """Everything that is paused."""
+
+    pauses: list[Pause]
+
+
+class BulkPreview(TypedDict):
+    """What a bulk operation would change: how many jobs, and the first of them."""
+
+    verb: Literal["cancel", "retry"]
+    filter: dict[str, Json]
+    count: int
+    ids: list[str]
+
+
+class BulkProgress(TypedDict):
+    """The progress of a bulk operation; `reasons` has a count and an example for each code."""
+
+    job_id: str
+    verb: Literal["cancel", "retry"]
+    filter: dict[str, Json]
+    total: int
+    done: int
+    failed: int
+    skipped: int
+    reasons: dict[str, Json]
+    is_finished: bool
+
+
 class Blocker(TypedDict):
     """One reason why a job waits."""
 
@@ -277,6 +402,7 @@ class Answered(TypedDict):
 
     job_id: str
     node_id: str
+    by: str | None
     decision: Literal["approved", "rejected"]
     job_status: JobStatus
 
@@ -328,6 +454,19 @@ class Published(TypedDict):
     version: int
     is_new: bool
     schedules: list[PublishedSchedule]  # the changed schedules of the file
+
+
+class PublishedFile(Published):
+    """One of several files; `warnings` names the handlers that no running worker has."""
+
+    digest: str
+    warnings: list[str]
+
+
+class PublishedFiles(TypedDict):
+    """What publishing did, for each file in order."""
+
+    workflows: list[PublishedFile]
 
 
 class WorkflowVersion(TypedDict):

@@ -399,3 +399,40 @@ class HandlerTrial(TypedDict):
     error: dict[str, Json] | None
     started_at: Moment | None
     completed_at: Moment | None
+
+
+class Key(TypedDict):
+    """An API key as it is listed: never the key itself."""
+
+    key_id: str
+    tenant: str
+    role: str
+    user_id: str
+    name: str
+    created_at: Moment
+    expires_at: Moment | None
+    revoked_at: Moment | None
+    last_used_at: Moment | None
+
+
+class KeyList(TypedDict):
+    """The keys of a tenant, newest first."""
+
+    keys: list[Key]
+
+
+class Overview(TypedDict):
+    """One frame of `cograil top`."""
+
+    at: Moment
+    tenant: str
+    jobs: dict[str, int]
+    truncated: Json
+    throughput: dict[str, Json]
+    queues: list[dict[str, Json]]
+    workers: list[dict[str, Json]]
+    orchestrators: list[dict[str, Json]]
+    oldest_news_seconds: float | None
+    missing_handlers: Json
+    waiting: list[dict[str, Json]]
+    failing: list[dict[str, Json]]

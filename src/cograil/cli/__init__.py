@@ -25,30 +25,43 @@ from typing import Any, NamedTuple
 import click
 
 from cograil.app_registry import Command, app_commands, installed_apps, load_object
+from cograil.cli.server_options import given_server_options, server_options
 from cograil.errors import CograilError, DatabaseUnavailable, Problems, RolesMissing, UsageError
 
 INTERRUPTED, BROKEN_PIPE, BUG, OUTPUT_FAILED = 130, 141, 70, 74
+SERVER_OPTIONS = frozenset({"--server", "--profile", "--api-key-file"})
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 class Entry(NamedTuple):
-    """The location of a command and its line in the help."""
+    """The location of a command and its line in the help; `is_local` if no server can do it."""
 
     location: str
     help: str
+    is_local: bool = False
 
 
 COMMANDS: dict[str, dict[str, Entry]] = {
     "Run": {
-        "up": Entry("server_commands:up", "Run everything: database, orchestrator, worker, API."),
-        "server": Entry("server_commands:server", "Run an additional API server."),
-        "gateway": Entry("server_commands:gateway", "Run a gateway for external clients."),
-        "orchestrator": Entry("server_commands:orchestrator", "Run an additional orchestrator."),
-        "worker": Entry("server_commands:worker", "Run an additional worker."),
-        "relay": Entry("server_commands:relay", "Run an additional relay, which delivers events."),
-        "run": Entry("run_command:run", "Run a workflow file to its end and show its progress."),
-        "init": Entry("init_command:init", "Create a project: a handler, a workflow, a test."),
-        "demo": Entry("demo_command:demo", "Run a demo job with retries, a condition and a fan-out."),
+        "up": Entry(
+            "server_commands:up", "Run everything: database, orchestrator, worker, API.", is_local=True
+        ),
+        "server": Entry("server_commands:server", "Run an additional API server.", is_local=True),
+        "gateway": Entry("server_commands:gateway", "Run a gateway for external clients.", is_local=True),
+        "orchestrator": Entry(
+            "server_commands:orchestrator", "Run an additional orchestrator.", is_local=True
+        ),
+        "worker": Entry("server_commands:worker", "Run an additional worker.", is_local=True),
+        "relay": Entry(
+            "server_commands:relay", "Run an additional relay, which delivers events.", is_local=True
+        ),
+        "run": Entry(
+            "run_command:run", "Run a workflow file to its end and show its progress.", is_local=True
+        ),
+        "init": Entry("init_command:init", "Create a project: a handler, a workflow, a test.", is_local=True),
+        "demo": Entry(
+            "demo_command:demo", "Run a demo job with retries, a condition and a fan-out.", is_local=True
+        ),
     },
     "Workflows and jobs": {
         "check": Entry("workflow_file_commands:check", "Check workflow files for mistakes."),
@@ -72,16 +85,19 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     },
     "Operations": {
         "top": Entry("top_command:top", "Show a live overview of jobs, queues and workers."),
-        "db": Entry("backup_commands:db", "Migrate, back up and inspect the database."),
+        "db": Entry("backup_commands:db", "Migrate, back up and inspect the database.", is_local=True),
         "schedules": Entry("schedule_commands:schedules", "Manage cron schedules of workflows."),
         "subscriptions": Entry("webhook_commands:subscriptions", "Manage webhook subscriptions."),
         "deliveries": Entry(
             "webhook_commands:deliveries", "List event deliveries and dead letters; resend them."
         ),
         "keys": Entry("key_commands:keys", "Manage API keys."),
+        "profiles": Entry("profile_commands:profiles", "Manage servers that commands use, by name."),
         "doctor": Entry("admin_commands:doctor", "Check the health of an instance."),
-        "config": Entry("admin_commands:config", "Show every setting with its value and origin."),
-        "apps": Entry("app_commands:apps", "List the installed apps and what each adds."),
+        "config": Entry(
+            "admin_commands:config", "Show every setting with its value and origin.", is_local=True
+        ),
+        "apps": Entry("app_commands:apps", "List the installed apps and what each adds.", is_local=True),
         "schema": Entry("admin_commands:schema", "Print the JSON Schema of workflow files."),
     },
 }
@@ -131,7 +147,9 @@ def _load(location: str) -> click.Command:
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="cograil", message="%(prog)s %(version)s")
-def cli() -> None:
+@server_options
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Durable jobs and workflows on nothing but PostgreSQL.
 
     \b
@@ -139,7 +157,24 @@ def cli() -> None:
       cograil demo
       cograil init my_project
       cograil up --dev --workflows workflows --app handlers
+      cograil --server https://cograil.example.org jobs
     """
+    name = context.invoked_subcommand or ""
+    if given_server_options().is_explicit and _is_local(name):
+        raise UsageError(needs_machine(name))
+
+
+def _is_local(name: str) -> bool:
+    """Return whether a command needs this machine or the database; those of apps do."""
+    return name not in ENTRIES or ENTRIES[name].is_local
+
+
+def needs_machine(name: str) -> str:
+    """Return the message for a command that no server can do."""
+    return (
+        f"`cograil {name}` runs on this machine or on its database and not through a server; use it without "
+        "--server and --profile"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -172,6 +207,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report_bug(error, is_json)
 
 
+def _path_of(context: click.Context) -> str:
+    """Return the name of the command without that of the program: `db migrate`."""
+    return context.command_path.partition(" ")[2]
+
+
 def _require_utf8(arguments: Sequence[str]) -> None:
     """Raise UsageError for bytes that are not UTF-8: neither the database nor the terminal accepts them."""
     for argument in arguments:
@@ -198,6 +238,12 @@ def _report(error: CograilError, is_json: bool) -> int:
 
 
 def _report_usage(error: click.ClickException, is_json: bool) -> int:
+    if (
+        isinstance(error, click.NoSuchOption)
+        and error.option_name in SERVER_OPTIONS
+        and error.ctx is not None
+    ):
+        return _report(UsageError(needs_machine(_path_of(error.ctx))), is_json)
     if is_json:
         _print_json({"code": "usage", "message": error.format_message()})
     else:

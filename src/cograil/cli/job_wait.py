@@ -1,69 +1,58 @@
-"""Waiting for a job: a notification says when to query its state; the query decides."""
+"""Waiting for a job: a wake-up says when to query its state; the query decides."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 import psycopg
 
+from cograil.cli.backends.database_jobs import JobEndListener as JobWaitListener
+from cograil.cli.backends.database_jobs import listen_for_job_ends as _listen
+from cograil.cli.backends.interface import EndOfJob, JobReads
 from cograil.cli.display.output import warn
 from cograil.cli.instance_client import InstanceClient
 from cograil.errors import DatabaseUnavailable, WaitTimeout
-from cograil.store.database import Transaction
-from cograil.store.job_progress_queries import JobProgressSnapshot, load_progress
-from cograil.store.listener import Listener
-from cograil.store.write_batch import DONE_CHANNEL
-from cograil.verbs.explain import explain
+from cograil.store.job_progress_queries import JobProgressSnapshot
+from cograil.store.job_queries import View
+
+__all__ = ["JobWaitListener", "ProgressView", "WaitedFor", "listen_for_job_ends", "wait_for_end"]
 
 STALLED_SECONDS = 3.0  # without a change; then the view shows why the job waits
-MAX_OUTAGE_SECONDS = 60.0  # how long to wait for a database that does not answer
+MAX_OUTAGE_SECONDS = 60.0  # how long to wait for a database or a server that does not answer
 STALL_REASONS = frozenset({"no_worker", "no_orchestrator"})
 
 
+class WaitedFor(JobReads, Protocol):
+    """The part of a backend that waiting needs."""
+
+    @property
+    def subject(self) -> str: ...
+
+    def next_steps(self, job_id: str) -> str: ...
+
+
 class ProgressView(Protocol):
-    """Shows a job while it runs."""
+    """Shows a job while it runs. `after` is the last event that it has shown; None if it shows no events."""
 
     pause: float
+    after: int | None
 
-    async def update(self, tx: Transaction, job: JobProgressSnapshot) -> None: ...
+    def update(self, job: JobProgressSnapshot, events: Sequence[View]) -> None: ...
 
     def show_stall(self, messages: list[str]) -> None: ...
 
 
-class JobWaitListener:
-    """Wakes up when a job may have ended."""
-
-    def __init__(self) -> None:
-        self._wakeup = asyncio.Event()
-
-    def on_notify(self, channel: str, payload: str) -> None:
-        self._wakeup.set()
-
-    async def wait(self, seconds: float) -> None:
-        """Return at the next notification, or after this many seconds."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._wakeup.wait(), seconds)
-        self._wakeup.clear()
-
-
-@asynccontextmanager
-async def listen_for_job_ends(client: InstanceClient) -> AsyncIterator[JobWaitListener]:
+def listen_for_job_ends(client: InstanceClient) -> AbstractAsyncContextManager[JobWaitListener]:
     """Listen in this block. Enter it before the job is created: else its end may be noticed late."""
-    ends = JobWaitListener()
-    listener = Listener(client.db.direct, [DONE_CHANNEL], ends.on_notify)
-    await listener.start()
-    try:
-        yield ends
-    finally:
-        await listener.stop()
+    return _listen(client.db)
 
 
 async def wait_for_end(
-    client: InstanceClient,
-    listener: JobWaitListener,
+    backend: WaitedFor,
+    ends: EndOfJob,
     job_id: str,
     view: ProgressView,
     *,
@@ -71,21 +60,21 @@ async def wait_for_end(
 ) -> JobProgressSnapshot:
     """Return the job once it has ended; `view` shows it until then.
 
-    Raises WaitTimeout after `timeout` seconds; the job continues. An outage of the database is waited out for
-    a minute, then DatabaseUnavailable is raised.
+    Raises WaitTimeout after `timeout` seconds; the job continues. An outage of the database or the server is
+    waited out for a minute, then DatabaseUnavailable is raised.
     """
     clock = asyncio.get_running_loop().time
     began = changed_at = answered_at = clock()
     before: JobProgressSnapshot | None = None
     while True:
         try:
-            job = await _query(client, job_id, view, is_stalled=clock() - changed_at > STALLED_SECONDS)
+            job = await _query(backend, job_id, view, is_stalled=clock() - changed_at > STALLED_SECONDS)
         except (psycopg.OperationalError, psycopg.InterfaceError, DatabaseUnavailable) as error:
             if clock() - answered_at > MAX_OUTAGE_SECONDS:
                 raise DatabaseUnavailable(
-                    f"the connection to the database was lost: {error}; job {job_id} is stored there"
+                    f"the connection to the {backend.subject} was lost: {error}; job {job_id} is stored there"
                 ) from error
-            warn("the database does not answer; trying again")
+            warn(f"the {backend.subject} does not answer; trying again")
         else:
             answered_at = clock()
             if job.is_over:
@@ -94,19 +83,18 @@ async def wait_for_end(
                 before, changed_at = job, clock()
         left = None if timeout is None else began + timeout - clock()
         if left is not None and left <= 0:
-            raise WaitTimeout(f"job {job_id} did not end within {timeout:g} s; {client.next_steps(job_id)}")
-        await listener.wait(view.pause if left is None else min(view.pause, left))
+            raise WaitTimeout(f"job {job_id} did not end within {timeout:g} s; {backend.next_steps(job_id)}")
+        await ends.wait(view.pause if left is None else min(view.pause, left))
 
 
 async def _query(
-    client: InstanceClient, job_id: str, view: ProgressView, *, is_stalled: bool
+    backend: WaitedFor, job_id: str, view: ProgressView, *, is_stalled: bool
 ) -> JobProgressSnapshot:
-    async with client.db.transaction("watch") as tx:
-        job = await load_progress(tx, job_id, client.tenant)
-        await view.update(tx, job)
-        if is_stalled and not job.is_over:
-            blockers = (await explain(tx, client.engine_context.definitions, job_id, client.tenant)).blockers
-            view.show_stall([blocker.message for blocker in blockers if blocker.kind in STALL_REASONS])
-        else:
-            view.show_stall([])
+    job, events = await backend.watch(job_id, view.after)
+    view.update(job, events)
+    if is_stalled and not job.is_over:
+        blockers = (await backend.explain(job_id)).blockers
+        view.show_stall([blocker.message for blocker in blockers if blocker.kind in STALL_REASONS])
+    else:
+        view.show_stall([])
     return job

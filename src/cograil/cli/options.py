@@ -1,22 +1,17 @@
-"""Shared command options, settings from flags, and the decorator of async commands."""
+"""Shared command options, and settings from flags."""
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Collection, Coroutine, Mapping
-from functools import wraps
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from cograil import logs, tracing
-from cograil.processes import run_async
 from cograil.settings import Settings, load_settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-AsyncCommand = Callable[..., Coroutine[Any, Any, Any]]
 CONFIG_KEY, TENANT_KEY = "cograil.config", "cograil.tenant"  # keys of click's context
 
 
@@ -124,29 +119,3 @@ def read_settings(flags: Mapping[str, Any] | None = None, bare_sections: Collect
     context = click.get_current_context(silent=True)
     config = None if context is None else context.meta.get(CONFIG_KEY)
     return load_settings(flags, config=config, bare_sections=bare_sections)
-
-
-def async_command(command: AsyncCommand) -> Callable[..., Any]:
-    """Make a coroutine function the callback of a click command.
-
-    The option --data-dir becomes the first argument, the settings. Use it below `@instance_options`.
-    """
-
-    @wraps(command)
-    def run(*, data_dir: Path | None = None, **options: Any) -> Any:
-        return run_async(command(settings_for(data_dir), **options))
-
-    return run
-
-
-def traced_async_command(command: AsyncCommand) -> Callable[..., Any]:
-    """As `async_command`, for commands that create jobs: their spans are exported if tracing is configured."""
-
-    @wraps(command)
-    def run(*, data_dir: Path | None = None, **options: Any) -> Any:
-        settings = settings_for(data_dir)
-        if tracing.is_wanted(os.environ):
-            logs.configure("warning")
-        return run_async(command(settings, **options), "cli")
-
-    return run

@@ -15,27 +15,35 @@ from cograil.api_schemas.job_schemas import (
     Answered,
     BatchResult,
     Blocker,
+    BulkPreview,
+    BulkProgress,
     Event,
     EventPage,
     Explanation,
+    Failure,
     Job,
     JobPage,
     JobProgress,
     JobStatus,
     JobWithNodes,
+    JobWorkflow,
     Json,
     LogLine,
     LogLines,
     Node,
     NodeStatus,
+    NodeTraceback,
+    Pause,
     PausedWorkflow,
     ProgressOfNode,
     Published,
+    PublishedFile,
     Request,
     RetryPreview,
     Task,
     Timeline,
     TimelineBar,
+    WatchedJob,
     Workflow,
     WorkflowVersion,
 )
@@ -49,12 +57,14 @@ from cograil.api_schemas.monitoring_schemas import (
     HandlerName,
     HandlerTrial,
     HealthReport,
+    Key,
     LiveTask,
     NamedCheck,
     NodeAmongAll,
     NodeMetrics,
     NodePage,
     Orchestrators,
+    Overview,
     PausedQueue,
     Process,
     Queue,
@@ -125,6 +135,32 @@ class SignalFacts(TypedDict, total=False):
     data: Json
 
 
+class JobCriteria(TypedDict, total=False):
+    """The criteria of `search_jobs`; timestamps are RFC 3339 texts."""
+
+    statuses: Sequence[str]
+    workflow_id: str
+    labels: Mapping[str, str]
+    since: str
+    until: str
+    text: str
+    error: str
+    before: str
+    limit: int
+
+
+class BulkOptions(TypedDict, total=False):
+    """Which jobs a bulk operation changes, and why; timestamps are RFC 3339 texts."""
+
+    statuses: Sequence[str]
+    workflow_id: str
+    labels: Mapping[str, str]
+    correlation_id: str
+    created_before: str
+    created_after: str
+    reason: str
+
+
 class CalendarFacts(TypedDict, total=False):
     """The options of a schedule, in addition to its workflow and its cron expression."""
 
@@ -180,6 +216,9 @@ __all__ = [
     "Backfill",
     "BatchResult",
     "Blocker",
+    "BulkOptions",
+    "BulkPreview",
+    "BulkProgress",
     "CalendarChanges",
     "CalendarFacts",
     "ClaimFacts",
@@ -189,18 +228,22 @@ __all__ = [
     "Event",
     "EventPage",
     "Explanation",
+    "Failure",
     "FailureMetrics",
     "FiringPage",
     "HandlerName",
     "HandlerTrial",
     "HealthReport",
     "Job",
+    "JobCriteria",
     "JobFacts",
     "JobPage",
     "JobProgress",
     "JobStatus",
     "JobWithNodes",
+    "JobWorkflow",
     "Json",
+    "Key",
     "LiveTask",
     "LogLine",
     "LogLines",
@@ -212,13 +255,17 @@ __all__ = [
     "NodeMetrics",
     "NodePage",
     "NodeStatus",
+    "NodeTraceback",
     "Orchestrators",
     "Overlap",
+    "Overview",
+    "Pause",
     "PausedQueue",
     "PausedWorkflow",
     "Process",
     "ProgressOfNode",
     "Published",
+    "PublishedFile",
     "Queue",
     "Ready",
     "Removed",
@@ -241,6 +288,7 @@ __all__ = [
     "Throughput",
     "Timeline",
     "TimelineBar",
+    "WatchedJob",
     "Workflow",
     "WorkflowMetrics",
     "WorkflowVersion",

@@ -11,7 +11,8 @@ import orjson
 
 from cograil.model.states import DISPLAY_STATUSES
 from cograil.store.database import Transaction
-from cograil.store.job_queries import LAST_ID, View, job_view
+from cograil.store.job_queries import ANY_BYTES, LAST_ID, MAX_PAGE_BYTES, View, job_view, list_jobs
+from cograil.store.log_queries import LINE_DEFAULTS
 from cograil.store.statements import statement
 
 FILTER_JOBS = statement("filter_jobs")
@@ -59,6 +60,33 @@ async def filter_jobs(
     return [job_view(row) for row in rows]
 
 
+async def find_jobs_by(
+    tx: Transaction,
+    criteria: JobCriteria,
+    *,
+    tenant: str = "default",
+    before: str | None = None,
+    limit: int = 50,
+    is_bounded: bool = False,
+) -> list[View]:
+    """As `filter_jobs`, with the index of plain lists if status and workflow are all that is asked for.
+
+    With `is_bounded` the list ends once its inputs and results exceed the size of a page.
+    """
+    if criteria == JobCriteria(statuses=criteria.statuses, workflow=criteria.workflow):
+        return await list_jobs(
+            tx,
+            tenant=tenant,
+            statuses=criteria.statuses,
+            workflow=criteria.workflow,
+            before=before,
+            limit=limit,
+            max_bytes=MAX_PAGE_BYTES if is_bounded else ANY_BYTES,
+            is_apart=True,
+        )
+    return await filter_jobs(tx, criteria, tenant=tenant, before=before, limit=limit)
+
+
 def _first_id_at(moment: datetime) -> str:
     """Return the lowest id (UUID version 7) of a job created at this time."""
     milliseconds = min(max(0, int(moment.timestamp() * 1000)), 2**48 - 1)
@@ -81,7 +109,7 @@ class LogTail:
         self._after = max((row.id for row in rows if row.age_seconds > LATE_SECONDS), default=self._after)
         self._seen = {row_id for row_id in self._seen if row_id > self._after}
         return [
-            {"node_id": row.node_id, "attempt": row.attempt, **line}
+            {"node_id": row.node_id, "attempt": row.attempt, **LINE_DEFAULTS, **line}
             for row in new_rows
             for line in orjson.loads(row.lines)
         ]

@@ -85,17 +85,26 @@ async def new_events(tx: Transaction, job_id: str, after: int, tenant: str = "de
     return [event_view(job_id, row) for row in rows]
 
 
-async def resolve_job(tx: Transaction, text: str, tenant: str = "default") -> str:
-    """Return the id of the job that `text` names: a complete id, or a prefix of at least 8 digits.
+def read_prefix(text: str) -> str:
+    """Return the hexadecimal digits of an id or a prefix of one.
 
-    Raises JobNotFound, also when the text cannot be an id, UsageError for a shorter prefix, and Conflict when
-    several jobs have the prefix.
+    Raises JobNotFound when the text cannot be an id, UsageError for a prefix of less than 8 digits.
     """
     digits = text.strip().lower().replace("-", "")
     if re.fullmatch(r"[0-9a-f]{1,7}", digits):
         raise UsageError(f"{text!r} is too short for the beginning of a job's id: give at least 8 characters")
     if not re.fullmatch(r"[0-9a-f]{8,32}", digits):
         raise JobNotFound(repr(text[:80]))
+    return digits
+
+
+async def resolve_job(tx: Transaction, text: str, tenant: str = "default") -> str:
+    """Return the id of the job that `text` names: a complete id, or a prefix of at least 8 digits.
+
+    Raises JobNotFound, also when the text cannot be an id, UsageError for a shorter prefix, and Conflict when
+    several jobs have the prefix.
+    """
+    digits = read_prefix(text)
     low, high = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
     ids: list[str] = [job_id for (job_id,) in await tx.fetch(FIND_JOB_IDS, tenant=tenant, low=low, high=high)]
     if not ids:

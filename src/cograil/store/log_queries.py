@@ -16,6 +16,7 @@ JOB_LOGS = statement("job_logs")
 NEWEST_JOB_LOGS = statement("newest_job_logs")
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
+LINE_DEFAULTS: View = {"at": None, "level": "", "message": "", "fields": {}}
 MAX_ROWS = 2_000  # rows that one page scans
 LAST = 10**17
 
@@ -117,10 +118,9 @@ class StoredLogLine(NamedTuple):
 
     def view(self) -> View:
         """Return the line as the API shows it."""
-        defaults: View = {"at": None, "level": "", "message": "", "fields": {}}
         fields: View = orjson.loads(self.text)
         position: View = {"cursor": str(self.cursor), "node_id": self.node_id, "attempt": self.attempt}
-        return position | defaults | fields
+        return position | LINE_DEFAULTS | fields
 
 
 def _split(rows: Sequence[Row]) -> tuple[list[StoredLogLine], int | None]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from cograil.definitions.suggestions import did_you_mean
 from cograil.errors import VersionTaken
 from cograil.model.workflow import Workflow
 from cograil.store import workflow_queries
 from cograil.store.database import Transaction
+from cograil.store.job_queries import list_processes
 from cograil.store.workflow_queries import StoredVersion
 
 
@@ -36,3 +38,15 @@ async def keep_draft(
 ) -> StoredVersion:
     """Keep a draft, pinned by its content, for `cograil run FILE`."""
     return await workflow_queries.store_workflow(tx, tenant, workflow, source, is_draft=True)
+
+
+async def missing_handlers(tx: Transaction, workflow: Workflow) -> list[str]:
+    """Return a message for each handler that no running worker has; none when no worker runs."""
+    workers = [process for process in await list_processes(tx) if process["kind"] == "worker"]
+    known = {name for worker in workers for name in worker["handlers"] or ()}
+    return [
+        f"node {node.node_id!r}: no running worker has the handler {node.handler!r}"
+        f"{did_you_mean(node.handler, known)}"
+        for node in workflow.nodes.values()
+        if workers and node.handler and node.handler not in known
+    ]

@@ -10,15 +10,18 @@ import psycopg
 from rich.text import Text
 
 from cograil.app_registry import enabled_apps
+from cograil.cli.backends.target import Target
+from cograil.cli.command_decorators import chosen_target
 from cograil.cli.commands.database_commands import connection_to
 from cograil.cli.display.database_health import show_health
 from cograil.cli.display.formatting import printable
 from cograil.cli.display.output import out, plain, render, say, show_value, sign, table, write_json
-from cograil.cli.options import config_option, instance_options, json_option, read_settings, settings_for
+from cograil.cli.options import config_option, instance_options, json_option, read_settings
+from cograil.cli.server_options import server_options
 from cograil.definitions import schema as workflow_schema
 from cograil.errors import DatabaseUnavailable, UnsupportedEncoding
 from cograil.processes import run_async
-from cograil.settings import SettingDescription, Settings, describe, variable_of
+from cograil.settings import SettingDescription, describe, variable_of
 from cograil.store.doctor import ENCODING_CODE, Finding, examine
 from cograil.store.table_bloat import TableHealth, look
 
@@ -30,12 +33,13 @@ LEVEL_SIGNS = {"green": "completed", "yellow": "ready", "red": "failed"}
 @click.command()
 @click.option("--all", "is_complete", is_flag=True, help="Show empty tables too.")
 @instance_options
+@server_options
 def doctor(is_complete: bool, data_dir: Path | None, as_json: bool) -> int:
     """Check the health of an instance. Nothing is changed.
 
     The checks cover the server settings, the encoding, the schema, the roles and their grants, thirteen
     invariants of the data, the progress of jobs, the size and dead rows of tables, sessions that hold an old
-    snapshot, and the container runtime of this machine.
+    snapshot, and the container runtime of this machine. Through a server the checks are those of its /health.
     Exits 0 when no finding is red, 1 when one is, 2 when the check failed, 3 when no instance runs.
 
     \b
@@ -44,7 +48,7 @@ def doctor(is_complete: bool, data_dir: Path | None, as_json: bool) -> int:
       cograil doctor --json
     """
     try:
-        findings, health = run_async(_examine(settings_for(data_dir)))
+        findings, health = run_async(_examine(chosen_target(data_dir)))
     except UnsupportedEncoding as error:
         findings, health = [Finding("red", ENCODING_CODE, "encoding", str(error))], TableHealth()
     except (psycopg.Error, DatabaseUnavailable) as error:
@@ -64,7 +68,12 @@ def _show_report(findings: list[Finding], health: TableHealth, *, is_complete: b
     show_health(health, is_complete=is_complete)
 
 
-async def _examine(settings: Settings) -> tuple[list[Finding], TableHealth]:
+async def _examine(target: Target) -> tuple[list[Finding], TableHealth]:
+    if target.server is not None:
+        from cograil.cli.backends.server_backend import examine_server  # noqa: PLC0415  loads the HTTP client
+
+        return await examine_server(target.server), TableHealth()
+    settings = target.require_database("")
     async with connection_to(settings) as connection:
         findings = await examine(connection)
         if findings[-1].name == "schema":  # the schema is wrong, so there are no tables to check

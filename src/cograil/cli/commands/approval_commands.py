@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import click
 
 from cograil import strict_json
+from cograil.cli.backends.target import Target
+from cograil.cli.command_decorators import instance_command
 from cograil.cli.display.output import render
-from cograil.cli.instance_client import InstanceClient, audit, connected, current_user, find_job
-from cograil.cli.options import async_command, instance_options, tenant_option
+from cograil.cli.options import instance_options, tenant_option
 from cograil.engine.approvals import DECISIONS
 from cograil.errors import UsageError
 from cograil.model.job import Signalled
-from cograil.settings import Settings
-from cograil.store import job_queries
-from cograil.store.database import Transaction
-from cograil.store.job_progress_queries import resolve_job
-from cograil.verbs.signal import signal as send_signal
-from cograil.verbs.signal import waiting_approval
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -36,8 +30,8 @@ def _answer_options(command: Command) -> Command:
 @click.argument("job")
 @click.argument("node", required=False)
 @_answer_options
-@async_command
-async def approve(settings: Settings, job: str, node: str | None, **answer: Any) -> None:
+@instance_command
+async def approve(target: Target, job: str, node: str | None, **answer: Any) -> None:
     """Approve a waiting approval node of a job.
 
     NODE may be omitted when only one node waits; if several wait, they are listed. Only the first answer
@@ -50,15 +44,15 @@ async def approve(settings: Settings, job: str, node: str | None, **answer: Any)
       cograil approve 019a8f2e77aa release
       cograil approve 019a8f2e77aa release --reason "looks good" --data '{"window": "tonight"}'
     """
-    await _answer(settings, job, node, "approve", **answer)
+    await _answer(target, job, node, "approve", **answer)
 
 
 @click.command()
 @click.argument("job")
 @click.argument("node", required=False)
 @_answer_options
-@async_command
-async def reject(settings: Settings, job: str, node: str | None, **answer: Any) -> None:
+@instance_command
+async def reject(target: Target, job: str, node: str | None, **answer: Any) -> None:
     """Reject a waiting approval node of a job. The job continues; later nodes can read the decision.
 
     NODE may be omitted when only one node waits; if several wait, they are listed. The exit codes are those
@@ -69,7 +63,7 @@ async def reject(settings: Settings, job: str, node: str | None, **answer: Any) 
       cograil reject 019a8f2e77aa --reason "not on a Friday"
       cograil reject 019a8f2e77aa release --reason "not on a Friday"
     """
-    await _answer(settings, job, node, "reject", **answer)
+    await _answer(target, job, node, "reject", **answer)
 
 
 @click.command()
@@ -77,19 +71,19 @@ async def reject(settings: Settings, job: str, node: str | None, **answer: Any) 
 @click.argument("node")
 @click.argument("name", type=click.Choice(list(DECISIONS)))
 @_answer_options
-@async_command
-async def signal(settings: Settings, job: str, node: str, name: str, **answer: Any) -> None:
+@instance_command
+async def signal(target: Target, job: str, node: str, name: str, **answer: Any) -> None:
     """Send the signal approve or reject to a node of a job, for scripts that keep it in a variable.
 
     \b
     Examples:
       cograil signal 019a8f2e77aa release approve --by ann
     """
-    await _answer(settings, job, node, name, **answer)
+    await _answer(target, job, node, name, **answer)
 
 
 async def _answer(
-    settings: Settings,
+    target: Target,
     job: str,
     node: str | None,
     name: str,
@@ -99,24 +93,21 @@ async def _answer(
     data: str | None,
     as_json: bool,
 ) -> None:
-    by = (current_user() if by is None else by) or None
     answer = Signalled(name, node or "", by, reason, _read_data(data))
-    async with connected(settings) as client, client.db.transaction("signal") as tx:
-        job_id = await resolve_job(tx, job, client.tenant)
-        if not answer.node_id:
-            answer = replace(answer, node_id=await _find_waiting_node(client, tx, job_id))
-        result = await send_signal(tx, client.engine_context, job_id, answer)
-        await audit(tx, f"signal {name}", job_id, node_id=answer.node_id, reason=reason)
+    async with target.open() as backend:
+        job_id = await backend.resolve_job(job)
+        result = await backend.answer(job_id, answer)
     value = {
         "job_id": job_id,
-        "node_id": answer.node_id,
-        "decision": result.decision,
-        "by": answer.by,
+        "node_id": result["node_id"],
+        "decision": result["decision"],
+        "by": result["by"],
         "reason": answer.reason,
         "data": answer.data,
-        "job_status": result.job_status,
+        "job_status": result["job_status"],
     }
-    render(value, f"{answer.node_id} is {result.decision}; job {job_id} is {result.job_status}", as_json)
+    message = f"{result['node_id']} is {result['decision']}; job {job_id} is {result['job_status']}"
+    render(value, message, as_json)
 
 
 def _read_data(text: str | None) -> Any:
@@ -126,10 +117,3 @@ def _read_data(text: str | None) -> Any:
         return strict_json.read(text)
     except strict_json.InvalidJson as error:
         raise UsageError(f"--data: {error}") from error
-
-
-async def _find_waiting_node(client: InstanceClient, tx: Transaction, job_id: str) -> str:
-    view, definition_id = await find_job(tx, job_id, client.tenant)
-    workflow = await client.engine_context.definitions.get(tx, definition_id)
-    nodes = await job_queries.list_nodes(tx, job_id, workflow, tenant=client.tenant, children=False)
-    return waiting_approval(view, nodes)

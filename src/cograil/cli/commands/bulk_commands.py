@@ -10,19 +10,18 @@ from typing import Any, TypeVar
 import click
 
 from cograil import clock
+from cograil.cli.backends.interface import Backend
+from cograil.cli.backends.target import Target
+from cograil.cli.command_decorators import instance_command
 from cograil.cli.commands.job_commands import print_job
 from cograil.cli.display.job_result import wait_and_show
 from cograil.cli.display.output import render, say
 from cograil.cli.display.previews import show_bulk, show_operation
 from cograil.cli.input_parsing import Timestamp, read_labels
-from cograil.cli.instance_client import InstanceClient, audit, connected, connected_to_read, current_user
-from cograil.cli.job_wait import listen_for_job_ends
-from cograil.cli.options import async_command, instance_options, tenant_option, timeout_option, wait_option
+from cograil.cli.options import instance_options, tenant_option, timeout_option, wait_option
 from cograil.errors import UsageError
 from cograil.model.states import JOB_STATES
-from cograil.settings import Settings
-from cograil.store.job_progress_queries import resolve_job
-from cograil.verbs.bulk import JobFilter, begin_bulk, find_bulk, outcome_of, preview_bulk
+from cograil.verbs.bulk import JobFilter
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -97,8 +96,8 @@ def bulk() -> None:
 @timeout_option
 @tenant_option
 @instance_options
-@async_command
-async def bulk_cancel(settings: Settings, **options: Any) -> int:
+@instance_command
+async def bulk_cancel(target: Target, **options: Any) -> int:
     """Cancel the matching pending and running jobs, and print the id of the bulk job.
 
     \b
@@ -106,7 +105,7 @@ async def bulk_cancel(settings: Settings, **options: Any) -> int:
       cograil bulk cancel --workflow import --preview
       cograil bulk cancel --older-than 1d --status pending --wait
     """
-    return await _start_bulk(settings, "cancel", **options)
+    return await _start_bulk(target, "cancel", **options)
 
 
 @bulk.command("retry")
@@ -115,8 +114,8 @@ async def bulk_cancel(settings: Settings, **options: Any) -> int:
 @timeout_option
 @tenant_option
 @instance_options
-@async_command
-async def bulk_retry(settings: Settings, **options: Any) -> int:
+@instance_command
+async def bulk_retry(target: Target, **options: Any) -> int:
     """Retry the matching jobs, and print the id of the bulk job. Without --status, failed jobs are retried.
 
     A job that was already retried is skipped.
@@ -126,15 +125,15 @@ async def bulk_retry(settings: Settings, **options: Any) -> int:
       cograil bulk retry --workflow import --preview
       cograil bulk retry --status failed --status cancelled --newer-than 2d --wait
     """
-    return await _start_bulk(settings, "retry", **options)
+    return await _start_bulk(target, "retry", **options)
 
 
 @bulk.command("show")
 @click.argument("job")
 @tenant_option
 @instance_options
-@async_command
-async def bulk_show(settings: Settings, job: str, as_json: bool) -> None:
+@instance_command
+async def bulk_show(target: Target, job: str, as_json: bool) -> None:
     """Show the progress of a bulk operation, and why jobs were skipped or failed. JOB is the bulk job.
 
     \b
@@ -142,14 +141,13 @@ async def bulk_show(settings: Settings, job: str, as_json: bool) -> None:
       cograil bulk show 019a8f2e77aa
       cograil bulk show 019a8f2e77aa --json
     """
-    async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
-        operation = await find_bulk(tx, await resolve_job(tx, job, client.tenant), client.tenant)
-    value = {"job_id": operation.job_id} | outcome_of(operation)
-    render(value, lambda: show_operation(operation), as_json)
+    async with target.open_to_read() as backend:
+        progress = await backend.bulk_progress(job)
+    render(progress, lambda: show_operation(progress), as_json)
 
 
 async def _start_bulk(
-    settings: Settings,
+    target: Target,
     verb: str,
     *,
     preview: bool,
@@ -160,32 +158,21 @@ async def _start_bulk(
 ) -> int:
     reason = options.pop("reason", "")
     job_filter = _read_filter(clock.now(), **options)
-    async with connected(settings) as client:
+    async with target.open() as backend:
         if preview:
-            async with client.db.transaction("preview") as tx:
-                show_bulk(await preview_bulk(tx, verb, job_filter, client.tenant), as_json)
+            show_bulk(await backend.preview_bulk(verb, job_filter), as_json)
             return 0
-        async with listen_for_job_ends(client) as listener:
-            async with client.db.transaction("bulk") as tx:
-                job_id = await begin_bulk(
-                    tx,
-                    client.engine_context,
-                    verb,
-                    job_filter,
-                    by=current_user(),
-                    reason=reason,
-                    tenant=client.tenant,
-                )
-                await audit(tx, f"bulk {verb}", job_id, reason=reason)
+        async with backend.job_ends() as ends:
+            job_id = await backend.begin_bulk(verb, job_filter, reason)
             if wait:
-                return await wait_and_show(client, listener, job_id, timeout=timeout, as_json=as_json)
-        return await _show_started(client, job_id, as_json)
+                return await wait_and_show(backend, ends, job_id, timeout=timeout, as_json=as_json)
+        return await _show_started(backend, job_id, as_json)
 
 
-async def _show_started(client: InstanceClient, job_id: str, as_json: bool) -> int:
+async def _show_started(backend: Backend, job_id: str, as_json: bool) -> int:
     if not as_json:
-        say(f"see `cograil bulk show {job_id}`; `cograil cancel {job_id}` stops it")
-    return await print_job(client, job_id, as_json)
+        say(f"see {backend.command(f'bulk show {job_id}')}; {backend.command(f'cancel {job_id}')} stops it")
+    return await print_job(backend, job_id, as_json)
 
 
 def _read_filter(

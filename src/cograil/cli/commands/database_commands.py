@@ -11,8 +11,9 @@ import click
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from cograil.cli.command_decorators import database_command
 from cograil.cli.display.output import render, say, warn
-from cograil.cli.options import async_command, instance_options
+from cograil.cli.options import instance_options
 from cograil.errors import DatabaseUnavailable
 from cograil.processes import open_reader
 from cograil.processes.app_plugins import migrate_apps
@@ -51,7 +52,7 @@ def db() -> None:
 @db.command("migrate")
 @click.option("--plan", "is_plan", is_flag=True, help="Only show what would be done.")
 @instance_options
-@async_command
+@database_command
 async def db_migrate(settings: Settings, is_plan: bool, as_json: bool) -> None:
     """Create or update roles, schema and grants. `cograil up` does this automatically.
 
@@ -81,7 +82,7 @@ async def db_migrate(settings: Settings, is_plan: bool, as_json: bool) -> None:
 @db.command("roles")
 @click.option("--sql", "is_sql", is_flag=True, help="Print the SQL for an administrator; change nothing.")
 @instance_options
-@async_command
+@database_command
 async def db_roles(settings: Settings, is_sql: bool, as_json: bool) -> None:
     """Create cograil's roles and grant their privileges in this database. It is safe to repeat.
 
@@ -136,7 +137,7 @@ class DatabaseStatus:
 
 @db.command("status")
 @instance_options
-@async_command
+@database_command
 async def db_status(settings: Settings, as_json: bool) -> int:
     """Show the server, and check the schema and roles. Exits 1 when they do not match this version.
 
@@ -189,7 +190,7 @@ def _show_status(status: DatabaseStatus) -> None:
 
 @db.command("new-epoch")
 @instance_options
-@async_command
+@database_command
 async def db_new_epoch(settings: Settings, as_json: bool) -> None:
     """Begin a new epoch after a restore, so that no task id is reused that a worker may still hold.
 

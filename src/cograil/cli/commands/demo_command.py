@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from cograil.cli.backends.database_backend import DatabaseBackend
 from cograil.cli.commands.job_commands import run_published
 from cograil.cli.commands.workflow_file_commands import find_files, read_file
 from cograil.cli.display.formatting import duration
@@ -84,7 +85,7 @@ async def _demo(settings: Settings, files: list[Path], as_json: bool) -> int:
         names = await _publish(client, files)
         seconds = duration(time.monotonic() - began)
         say(f"ready after {seconds}; published {', '.join(names)}", style="dim")
-        return await run_published(client, WORKFLOW, as_json=as_json)
+        return await run_published(DatabaseBackend(client), WORKFLOW, as_json=as_json)
 
 
 async def _publish(client: InstanceClient, files: list[Path]) -> list[str]:

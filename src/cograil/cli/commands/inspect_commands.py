@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
-from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Any
 
 import click
 from rich.text import Text
 
+from cograil.cli.backends.interface import Backend
+from cograil.cli.backends.target import Target
+from cograil.cli.command_decorators import instance_command
 from cograil.cli.display.event_sentences import describe_end, event_sentence, event_subject
 from cograil.cli.display.formatting import ago, printable, timestamp, took
 from cograil.cli.display.job_description import job_state, show_job, show_node
@@ -27,26 +28,13 @@ from cograil.cli.display.output import (
     write_json_line,
 )
 from cograil.cli.input_parsing import TimestampOrAge, read_labels
-from cograil.cli.instance_client import (
-    InstanceClient,
-    connected,
-    connected_to_read,
-    find_job,
-    find_job_and_workflow,
-)
-from cograil.cli.options import async_command, instance_options, tenant_option
+from cograil.cli.options import instance_options, tenant_option
 from cograil.definitions.suggestions import hint_of_nodes
 from cograil.errors import Conflict, NodeNotFound
 from cograil.model.states import DISPLAY_STATUSES
-from cograil.settings import Settings
-from cograil.store import job_queries
-from cograil.store.job_filter_queries import JobCriteria, filter_jobs
-from cograil.store.job_progress_queries import is_over, resolve_job
-from cograil.store.workflow_queries import list_workflows
-from cograil.verbs.explain import explain as explain_job
+from cograil.store.job_filter_queries import JobCriteria
+from cograil.store.job_queries import View, shown_status
 
-FOLLOW_SECONDS = 0.3
-PAGE_SIZE = 10_000
 MAX_ERROR_WIDTH = 60
 ID_WIDTH = 36
 WIDTH_WITH_ERRORS = 120  # terminals at least this wide get the column `error`
@@ -55,8 +43,8 @@ WIDTH_WITH_ERRORS = 120  # terminals at least this wide get the column `error`
 @click.command()
 @tenant_option
 @instance_options
-@async_command
-async def workflows(settings: Settings, as_json: bool) -> None:
+@instance_command
+async def workflows(target: Target, as_json: bool) -> None:
     """List published workflows, all versions.
 
     \b
@@ -64,8 +52,8 @@ async def workflows(settings: Settings, as_json: bool) -> None:
       cograil workflows
       cograil workflows --json
     """
-    async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
-        listed = await list_workflows(tx, client.tenant)
+    async with target.open_to_read() as backend:
+        listed = await backend.list_workflows()
     render({"workflows": listed}, lambda: _show_workflows(listed), as_json)
 
 
@@ -112,8 +100,8 @@ class Statuses(click.ParamType[str]):
 @click.option("--before", metavar="JOB", help="Only jobs older than this one, for the next page.")
 @tenant_option
 @instance_options
-@async_command
-async def jobs(settings: Settings, limit: int, before: str | None, as_json: bool, **options: Any) -> None:
+@instance_command
+async def jobs(target: Target, limit: int, before: str | None, as_json: bool, **options: Any) -> None:
     """List jobs, newest first.
 
     A job that waits for an approval, a timer, its next attempt or its start has the status `waiting`, not
@@ -129,26 +117,9 @@ async def jobs(settings: Settings, limit: int, before: str | None, as_json: bool
     """
     options["statuses"] = tuple(name for value in options["statuses"] for name in value.split(","))
     options["labels"] = read_labels(options["labels"]) or {}
-    listed = await _list_jobs(settings, JobCriteria(**options), limit, before)
+    async with target.open_to_read() as backend:
+        listed = await backend.list_jobs(JobCriteria(**options), before=before, limit=limit)
     render({"jobs": listed}, lambda: _show_jobs(listed, limit), as_json)
-
-
-async def _list_jobs(
-    settings: Settings, criteria: JobCriteria, limit: int, before: str | None
-) -> list[dict[str, Any]]:
-    async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
-        last = None if before is None else await resolve_job(tx, before, client.tenant)
-        if criteria == JobCriteria(statuses=criteria.statuses, workflow=criteria.workflow):
-            return await job_queries.list_jobs(
-                tx,
-                tenant=client.tenant,
-                statuses=criteria.statuses,
-                workflow=criteria.workflow,
-                before=last,
-                limit=limit,
-                is_apart=True,
-            )
-        return await filter_jobs(tx, criteria, tenant=client.tenant, before=last, limit=limit)
 
 
 def _show_jobs(listed: list[dict[str, Any]], limit: int) -> None:
@@ -160,7 +131,7 @@ def _show_jobs(listed: list[dict[str, Any]], limit: int) -> None:
     for job in listed:
         rows.add_row(
             Text(job["job_id"], no_wrap=True),
-            state(job_queries.shown_status(job)),
+            state(shown_status(job)),
             plain(job["workflow_id"]),
             ago(job["created_at"]),
             took(job["started_at"], job["completed_at"]),
@@ -182,8 +153,8 @@ def _shorten_error(error: Any) -> str:
 @tenant_option
 @click.option("--result", "is_result", is_flag=True, help="Only the complete result of the job, as JSON.")
 @instance_options
-@async_command
-async def show(settings: Settings, job: str, node: str | None, is_result: bool, as_json: bool) -> None:
+@instance_command
+async def show(target: Target, job: str, node: str | None, is_result: bool, as_json: bool) -> None:
     """Show a job and its nodes. JOB is an id, or a prefix of at least 8 characters.
 
     \b
@@ -193,42 +164,51 @@ async def show(settings: Settings, job: str, node: str | None, is_result: bool, 
       cograil show 019a8f2e77aa --json | jq .job.status
       cograil show 019a8f2e77aa --result > result.json
     """
-    if is_result:
-        await _show_result(settings, job)
-    else:
-        await _show_nodes(settings, job, node, as_json)
+    async with target.open_to_read() as backend:
+        if is_result:
+            await _show_result(backend, job)
+        elif node is not None:
+            await _show_node(backend, job, node, as_json)
+        else:
+            await _show_job(backend, job, as_json)
 
 
-async def _show_result(settings: Settings, job: str) -> None:
-    async with connected_to_read(settings) as client:
-        view, workflow = await find_job_and_workflow(client, job)
+async def _show_result(backend: Backend, job: str) -> None:
+    view = await backend.find_job(job)
     if view["status"] != "completed":
-        raise Conflict(f"job {view['job_id']} has no result: it is {job_queries.shown_status(view)}")
-    write_json(result_of(view, workflow))
+        raise Conflict(f"job {view['job_id']} has no result: it is {shown_status(view)}")
+    write_json(result_of(view, await backend.job_workflow(view["job_id"])))
 
 
-async def _show_nodes(settings: Settings, job: str, node: str | None, as_json: bool) -> None:
-    async with connected_to_read(settings) as client:
-        view, workflow = await find_job_and_workflow(client, job)
-        async with client.db.transaction("show") as tx:
-            is_all = as_json or node is not None
-            nodes = await job_queries.list_nodes(
-                tx, view["job_id"], workflow, tenant=client.tenant, children=is_all
-            )
-            failures = (
-                [] if is_all else await job_queries.list_failures(tx, view["job_id"], tenant=client.tenant)
-            )
-            traceback = None if node is None else await job_queries.find_traceback(tx, view["job_id"], node)
-    if node is not None:
-        nodes = [entry for entry in nodes if entry["node_id"] == node]
-        if not nodes:
-            raise NodeNotFound(view["job_id"], node, hint_of_nodes(node, workflow.nodes))
+async def _show_job(backend: Backend, job: str, as_json: bool) -> None:
+    view = await backend.find_job(job)
+    workflow = await backend.job_workflow(view["job_id"])
+    nodes = await backend.list_nodes(view["job_id"], workflow, children=as_json)
     if as_json:
         write_json({"job": view, "nodes": nodes})
-    elif node is not None:
-        show_node(nodes[0], view["job_id"], traceback)
     else:
-        show_job(view, workflow, nodes, failures)
+        show_job(view, workflow, nodes, await backend.list_failures(view["job_id"]))
+
+
+async def _show_node(backend: Backend, job: str, node: str, as_json: bool) -> None:
+    view = await backend.find_job(job)
+    job_id = view["job_id"]
+    workflow = await backend.job_workflow(job_id)
+    nodes = await backend.list_nodes(job_id, workflow, children=True)
+    nodes = [entry for entry in nodes if entry["node_id"] == node]
+    if not nodes:
+        raise NodeNotFound(job_id, node, hint_of_nodes(node, workflow.nodes))
+    if as_json:
+        write_json({"job": view, "nodes": nodes})
+    else:
+        show_node(nodes[0], job_id, await backend.find_traceback(job_id, node))
+
+
+async def require_node(backend: Backend, job_id: str, node: str) -> None:
+    """Raise NodeNotFound, with the closest name, when the job has no such node or child."""
+    nodes = (await backend.job_workflow(job_id)).nodes
+    if node not in nodes and not await backend.has_node(job_id, node):
+        raise NodeNotFound(job_id, node, hint_of_nodes(node, nodes))
 
 
 @click.command()
@@ -238,10 +218,8 @@ async def _show_nodes(settings: Settings, job: str, node: str | None, as_json: b
 @click.option("--node", help="Only events of this node.")
 @tenant_option
 @instance_options
-@async_command
-async def events(
-    settings: Settings, job: str, follow: bool, after: int, node: str | None, as_json: bool
-) -> None:
+@instance_command
+async def events(target: Target, job: str, follow: bool, after: int, node: str | None, as_json: bool) -> None:
     """Show or follow the events of a job. With --follow --json, each line is one JSON object.
 
     \b
@@ -251,35 +229,17 @@ async def events(
       cograil events 019a8f2e77aa --node import
       cograil events 019a8f2e77aa --after 12 --json
     """
-    async with (connected if follow else connected_to_read)(settings) as client:
-        async with client.db.transaction("show") as tx:
-            job_id = await resolve_job(tx, job, client.tenant)
+    async with target.open() if follow else target.open_to_read() as backend:
+        job_id = await backend.resolve_job(job)
+        if node is not None:
+            await require_node(backend, job_id, node)
+        pages = backend.event_pages(job_id, after=after, node=node, follow=follow)
         if as_json and not follow:
-            pages = [page async for page in _pages(client, job_id, after, node, follow=False)]
-            write_json({"events": [event for page in pages for event in page]})
+            write_json({"events": [event async for page in pages for event in page]})
             return
-        async for page in _pages(client, job_id, after, node, follow=follow):
+        async for page in pages:
             for event in page:
                 write_json_line(event) if as_json else _print_event(event)
-
-
-async def _pages(
-    client: InstanceClient, job_id: str, after: int, node: str | None, *, follow: bool
-) -> AsyncIterator[list[dict[str, Any]]]:
-    """Yield the events in pages; with `follow`, until the job has ended and all events were read."""
-    while True:
-        async with client.db.transaction("show") as tx:
-            was_over = not follow or await is_over(tx, job_id, client.tenant)
-            page = await job_queries.list_events(
-                tx, job_id, tenant=client.tenant, after=after, limit=PAGE_SIZE, node=node
-            )
-        yield page
-        after = page[-1]["seq"] if page else after
-        if len(page) == PAGE_SIZE:
-            continue
-        if was_over:
-            return
-        await asyncio.sleep(FOLLOW_SECONDS)
 
 
 def _print_event(event: dict[str, Any]) -> None:
@@ -296,8 +256,8 @@ def _print_event(event: dict[str, Any]) -> None:
 @click.argument("job")
 @tenant_option
 @instance_options
-@async_command
-async def explain(settings: Settings, job: str, as_json: bool) -> None:
+@instance_command
+async def explain(target: Target, job: str, as_json: bool) -> None:
     """Explain why a job does not progress, most fundamental reason first; or how it ended.
 
     \b
@@ -305,24 +265,21 @@ async def explain(settings: Settings, job: str, as_json: bool) -> None:
       cograil explain 019a8f2e77aa
       cograil explain 019a8f2e77aa --json
     """
-    failures: list[dict[str, Any]] = []
-    async with connected_to_read(settings) as client, client.db.transaction("explain") as tx:
-        view, _ = await find_job(tx, job, client.tenant)
-        job_id = view["job_id"]
-        explanation = await explain_job(tx, client.engine_context.definitions, job_id, client.tenant)
-        if view["status"] == "failed":
-            failures = await job_queries.list_failures(tx, job_id, tenant=client.tenant)
+    async with target.open_to_read() as backend:
+        view = await backend.find_job(job)
+        explanation = await backend.explain(view["job_id"])
+        failures = await backend.list_failures(view["job_id"]) if view["status"] == "failed" else []
     reasons = [blocker.message for blocker in explanation.blockers]
     if not reasons:
-        failed = _failure_lines(client, job_id, failures)
-        reasons = describe_end(view, client.command, failed) or ["nothing blocks it"]
+        failed = _failure_lines(backend, view["job_id"], failures)
+        reasons = describe_end(view, backend.command, failed) or ["nothing blocks it"]
     render(asdict(explanation), lambda: _show_reasons(view, reasons), as_json)
 
 
-def _failure_lines(client: InstanceClient, job_id: str, failures: list[dict[str, Any]]) -> list[str]:
+def _failure_lines(backend: Backend, job_id: str, failures: list[View]) -> list[str]:
     lines = failure_lines(failures[:SHOWN_FAILURES])
     if failures:
-        show = client.command(f"show {job_id} --node {shlex.quote(failures[0]['node_id'])}")
+        show = backend.command(f"show {job_id} --node {shlex.quote(failures[0]['node_id'])}")
         lines.append(f"{show} shows its input and traceback")
     return lines
 

@@ -3,48 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import click
 
+from cograil.cli.backends.interface import Backend, JobRequest, RetryOptions
+from cograil.cli.backends.target import Target
+from cograil.cli.command_decorators import instance_command
 from cograil.cli.display.job_result import wait_and_show
 from cograil.cli.display.output import say, write_json
 from cograil.cli.display.previews import show_keys, show_retry, warn_of_changed_inputs
 from cograil.cli.input_parsing import Timestamp, read_callback, read_inputs, read_labels
-from cograil.cli.instance_client import (
-    InstanceClient,
-    audit,
-    caller_traceparent,
-    connected,
-    connected_to_read,
-    current_user,
-    find_job,
-    find_job_and_workflow,
-)
-from cograil.cli.job_wait import listen_for_job_ends
 from cograil.cli.options import (
-    async_command,
     input_file_option,
     input_option,
     instance_options,
     tenant_option,
     timeout_option,
-    traced_async_command,
     wait_option,
 )
 from cograil.definitions.mapping_reader import MAX_VERSION
-from cograil.errors import WorkflowNotFound
 from cograil.model.workflow import Workflow
-from cograil.settings import Settings
-from cograil.store.database import Transaction
-from cograil.store.job_progress_queries import resolve_job
-from cograil.store.workflow_queries import find_workflow
-from cograil.verbs.cancel import cancel as cancel_job
-from cograil.verbs.retry import preview_retry
-from cograil.verbs.retry import retry as retry_job
-from cograil.verbs.submit import Submission
-from cograil.verbs.submit import submit as submit_jobs
 
 MAX_ID_LENGTH = 64
 
@@ -56,9 +35,9 @@ class InputOptions:
     file: str | None = None
     pairs: tuple[str, ...] = ()
 
-    def read(self, settings: Settings, workflow: Workflow) -> dict[str, Any]:
+    def read(self, backend: Backend, workflow: Workflow) -> dict[str, Any]:
         """Return the inputs, parsed by the types that the workflow declares."""
-        return read_inputs(self.file, self.pairs, workflow.inputs, max_bytes=settings.limits.input_bytes)
+        return read_inputs(self.file, self.pairs, workflow.inputs, max_bytes=backend.max_input_bytes)
 
 
 @click.command()
@@ -81,9 +60,9 @@ class InputOptions:
 @timeout_option
 @tenant_option
 @instance_options
-@traced_async_command
+@instance_command(creates_jobs=True)
 async def submit(
-    settings: Settings,
+    target: Target,
     name: str,
     version: int | None,
     pairs: tuple[str, ...],
@@ -110,11 +89,11 @@ async def submit(
     """
     _read_options(options)
     inputs = InputOptions(input_file, pairs)
-    async with connected(settings) as client, listen_for_job_ends(client) as listener:
-        job_id = await _submit_one(client, name, version, inputs, options)
+    async with target.open() as backend, backend.job_ends() as ends:
+        job_id = await _submit_one(backend, name, version, inputs, options)
         if wait:
-            return await wait_and_show(client, listener, job_id, timeout=timeout, as_json=as_json)
-        return await print_job(client, job_id, as_json)
+            return await wait_and_show(backend, ends, job_id, timeout=timeout, as_json=as_json)
+        return await print_job(backend, job_id, as_json)
 
 
 def _read_options(options: dict[str, Any]) -> None:
@@ -126,54 +105,32 @@ def _read_options(options: dict[str, Any]) -> None:
             raise click.BadParameter(f"it has more than {MAX_ID_LENGTH} characters", param_hint=hint)
     if options["callback"] is not None:
         options["callback"] = read_callback(options["callback"])
+    if options["key"] is not None:
+        from cograil.cli.backends.idempotent_submit import check_key  # noqa: PLC0415  rarely needed
+
+        check_key(options["key"])
 
 
-async def run_published(client: InstanceClient, name: str, *, as_json: bool) -> int:
+async def run_published(backend: Backend, name: str, *, as_json: bool) -> int:
     """Submit a job of this published workflow with default inputs, and show the output of its last node."""
-    async with listen_for_job_ends(client) as listener:
-        job_id = await _submit_one(client, name, None, InputOptions(), {})
-        return await wait_and_show(client, listener, job_id, timeout=None, as_json=as_json, is_short=True)
+    async with backend.job_ends() as ends:
+        job_id = await _submit_one(backend, name, None, InputOptions(), {})
+        return await wait_and_show(backend, ends, job_id, timeout=None, as_json=as_json, is_short=True)
 
 
 async def _submit_one(
-    client: InstanceClient,
-    name: str,
-    version: int | None,
-    input_options: InputOptions,
-    options: dict[str, Any],
+    backend: Backend, name: str, version: int | None, input_options: InputOptions, options: dict[str, Any]
 ) -> str:
-    options = dict(options)
-    key = options.pop("key", None)
-    async with client.db.transaction("submit") as tx:
-        row = await find_workflow(tx, client.tenant, name, version)
-        if row is None:
-            raise WorkflowNotFound(name, version)
-        definition_id = row[0]
-        workflow = await client.engine_context.definitions.get(tx, definition_id)
-        inputs = input_options.read(client.settings, workflow)
-        by = options.get("submitted_by") or current_user()
-        attributes = options | {"submitted_by": by, "trace_parent": caller_traceparent()}
-        submission = Submission(name, inputs, definition_id=definition_id, **attributes)
-        create = partial(_create_job, client, submission)
-        if key is None:
-            return await create(tx)
-        from cograil.cli.commands import idempotent_submit  # noqa: PLC0415  rarely needed, and loads the API
-
-        request = idempotent_submit.build_request(name, version, inputs, options)
-        return await idempotent_submit.submit_once(tx, key, request, create)
+    attributes = {field: value for field, value in options.items() if field != "key"}
+    workflow = await backend.published_workflow(name, version)
+    inputs = input_options.read(backend, workflow)
+    return await backend.submit(JobRequest(name, version, inputs, options.get("key"), attributes))
 
 
-async def _create_job(client: InstanceClient, submission: Submission, tx: Transaction) -> str:
-    (job_id,) = await submit_jobs(tx, client.engine_context, [submission], client.tenant)
-    await audit(tx, "submit", job_id)
-    return job_id
-
-
-async def print_job(client: InstanceClient, job_id: str, as_json: bool) -> int:
+async def print_job(backend: Backend, job_id: str, as_json: bool) -> int:
     """Print the job as JSON, or only its id, for shell scripts. Return exit code 0."""
     if as_json:
-        async with client.db.transaction("show") as tx:
-            write_json((await find_job(tx, job_id, client.tenant))[0])
+        write_json(await backend.find_job(job_id))
     else:
         click.echo(job_id)
     return 0
@@ -184,8 +141,8 @@ async def print_job(client: InstanceClient, job_id: str, as_json: bool) -> int:
 @click.option("--reason", default="", help="Why; stored in the events of the job.")
 @tenant_option
 @instance_options
-@async_command
-async def cancel(settings: Settings, job: str, reason: str, as_json: bool) -> None:
+@instance_command
+async def cancel(target: Target, job: str, reason: str, as_json: bool) -> None:
     """Cancel a job in any state; running handlers are notified.
 
     Exits 4 when the job has already ended.
@@ -195,13 +152,11 @@ async def cancel(settings: Settings, job: str, reason: str, as_json: bool) -> No
       cograil cancel 019a8f2e-77aa-7c3e-9d54-0b6f3c1a2d4e
       cograil cancel 019a8f2e77aa --reason "wrong file"
     """
-    async with connected(settings) as client:
-        async with client.db.transaction("cancel") as tx:
-            job_id = await resolve_job(tx, job, client.tenant)
-            status = await cancel_job(tx, client.engine_context, job_id, by=current_user(), reason=reason)
-            await audit(tx, "cancel", job_id, reason=reason)
+    async with target.open() as backend:
+        job_id = await backend.resolve_job(job)
+        status = await backend.cancel(job_id, reason)
         if as_json:
-            await print_job(client, job_id, as_json)
+            await print_job(backend, job_id, as_json)
         else:
             say(f"job {job_id} is {status}")
 
@@ -219,9 +174,9 @@ async def cancel(settings: Settings, job: str, reason: str, as_json: bool) -> No
 @timeout_option
 @tenant_option
 @instance_options
-@traced_async_command
+@instance_command(creates_jobs=True)
 async def retry(
-    settings: Settings,
+    target: Target,
     job: str,
     pairs: tuple[str, ...],
     input_file: str | None,
@@ -248,44 +203,33 @@ async def retry(
       cograil retry 019a8f2e77aa --from import --input path=/data/right.csv
       cograil retry 019a8f2e77aa --new-keys
     """
-    async with (connected_to_read if preview else connected)(settings) as client:
-        view, workflow = await find_job_and_workflow(client, job)
+    async with target.open_to_read() if preview else target.open() as backend:
+        job_id = (await backend.find_job(job))["job_id"]
+        workflow = await backend.job_workflow(job_id)
         has_inputs = input_file is not None or pairs
-        inputs = InputOptions(input_file, pairs)
-        options["inputs"] = inputs.read(settings, workflow) if has_inputs else None
+        inputs = InputOptions(input_file, pairs).read(backend, workflow) if has_inputs else None
+        retry_options = RetryOptions(inputs=inputs, **options)
         if preview:
-            await _preview_retry(client, view["job_id"], options, as_json)
+            await _preview_retry(backend, job_id, retry_options, as_json)
             return 0
-        async with listen_for_job_ends(client) as listener:
-            new_id = await _retry_job(client, view["job_id"], options)
+        async with backend.job_ends() as ends:
+            new_id = await _retry_job(backend, job_id, retry_options)
             if wait:
-                return await wait_and_show(client, listener, new_id, timeout=timeout, as_json=as_json)
-        return await print_job(client, new_id, as_json)
+                return await wait_and_show(backend, ends, new_id, timeout=timeout, as_json=as_json)
+        return await print_job(backend, new_id, as_json)
 
 
-async def _preview_retry(client: InstanceClient, job_id: str, options: dict[str, Any], as_json: bool) -> None:
-    async with client.db.transaction("preview") as tx:
-        preview = await preview_retry(tx, client.engine_context, job_id, **options)
+async def _preview_retry(backend: Backend, job_id: str, options: RetryOptions, as_json: bool) -> None:
+    preview = await backend.preview_retry(job_id, options)
     show_retry(preview, as_json)
-    if options["inputs"] is not None:
+    if options.inputs is not None:
         warn_of_changed_inputs(preview)
 
 
-async def _retry_job(client: InstanceClient, job_id: str, options: dict[str, Any]) -> str:
+async def _retry_job(backend: Backend, job_id: str, options: RetryOptions) -> str:
     """Retry the job and show its idempotency keys; return the id of the job that runs again."""
-    async with client.db.transaction("retry") as tx:
-        preview = await preview_retry(tx, client.engine_context, job_id, **options)
-        new_id = await retry_job(
-            tx,
-            client.engine_context,
-            job_id,
-            **options,
-            by=current_user(),
-            trace_parent=caller_traceparent(),
-        )
-        details: dict[str, Any] = {"new_keys": True} if options["new_keys"] else {}
-        await audit(tx, "retry", job_id, node_id=options["node_id"], retried_as=new_id, **details)
+    new_id, preview = await backend.retry(job_id, options)
     show_keys(preview)
-    if options["inputs"] is not None:
+    if options.inputs is not None:
         warn_of_changed_inputs(preview)
     return new_id

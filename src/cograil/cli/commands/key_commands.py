@@ -8,20 +8,22 @@ from typing import Any
 import click
 
 from cograil import clock
+from cograil.cli.backends.target import Target
+from cograil.cli.command_decorators import instance_command
 from cograil.cli.display.formatting import ago
 from cograil.cli.display.output import out, plain, render, say, table
-from cograil.cli.instance_client import audit, connected, connected_to_read
-from cograil.cli.options import Amount, async_command, instance_options
+from cograil.cli.instance_client import audit, connected
+from cograil.cli.options import Amount, instance_options
 from cograil.errors import NotFound
 from cograil.model.roles import NOBODY, ROLES, Caller
 from cograil.processes.database_host import open_prepared
-from cograil.settings import Settings
-from cograil.store.api_keys import find_key, list_keys
+from cograil.store.api_keys import find_key
 from cograil.store.database import Transaction
 from cograil.verbs.callback_secrets import MAY_REQUEST, secret_of_key
 from cograil.verbs.key_management import NewKey, create_key, delete_key, revoke_key
 
 MAX_DAYS = 36_500  # keeps the date within PostgreSQL's range; without --days a key does not expire
+SERVER_READS_KEYS = "a server can list API keys, but neither create, change nor delete them"
 KEY_FILE = "file"  # the id of the key in API_KEY_FILE
 
 
@@ -46,8 +48,8 @@ def keys() -> None:
 @click.option("--name", default="", help="Name of the key; shown in lists and audit entries.")
 @click.option("--days", type=Amount(0, MAX_DAYS, min_open=True), help="Days until the key expires.")
 @instance_options
-@async_command
-async def create(settings: Settings, as_json: bool, days: float | None, **attributes: Any) -> None:
+@instance_command
+async def create(target: Target, as_json: bool, days: float | None, **attributes: Any) -> None:
     """Create a key. It is shown only once: the database stores a hash.
 
     No instance has to run: the embedded database is started for this command, and created if necessary.
@@ -59,7 +61,10 @@ async def create(settings: Settings, as_json: bool, days: float | None, **attrib
       export COGRAIL_KEY=$(cograil keys create --role submitter --json | jq -r .key)
     """
     tenant, role = attributes["tenant"], attributes["role"]
-    async with open_prepared(settings, application="cograil cli") as db, db.transaction("keys") as tx:
+    async with (
+        open_prepared(target.require_database(SERVER_READS_KEYS), application="cograil cli") as db,
+        db.transaction("keys") as tx,
+    ):
         expires_at = None if days is None else tx.now + timedelta(days=days)
         key = await create_key(tx, **attributes, expires_at=expires_at)
         await audit(tx, "create key", key.key_id, tenant=tenant, role=role, name=attributes["name"])
@@ -79,8 +84,8 @@ def _show_key(key: NewKey, secret: str | None) -> None:
 @keys.command("callback-secret")
 @click.argument("key_id")
 @instance_options
-@async_command
-async def callback_secret(settings: Settings, key_id: str, as_json: bool) -> None:
+@instance_command
+async def callback_secret(target: Target, key_id: str, as_json: bool) -> None:
     """Show the secret that signs the callbacks of requests made with a key.
 
     The id of the key in API_KEY_FILE is "file". Exits 3 when the key does not exist.
@@ -89,7 +94,10 @@ async def callback_secret(settings: Settings, key_id: str, as_json: bool) -> Non
     Examples:
       cograil keys callback-secret 4kq2v7cn3xz6bdpa
     """
-    async with connected(settings) as client, client.db.transaction("keys") as tx:
+    async with (
+        connected(target.require_database(SERVER_READS_KEYS)) as client,
+        client.db.transaction("keys") as tx,
+    ):
         is_known = key_id == KEY_FILE or await find_key(tx, key_id) is not None
         secret = await secret_of_key(tx, key_id) if is_known else None
     if secret is None:
@@ -101,8 +109,8 @@ async def callback_secret(settings: Settings, key_id: str, as_json: bool) -> Non
 @keys.command("list")
 @click.option("--tenant", help="Only keys of this tenant.")
 @instance_options
-@async_command
-async def list_(settings: Settings, tenant: str | None, as_json: bool) -> None:
+@instance_command
+async def list_(target: Target, tenant: str | None, as_json: bool) -> None:
     """List keys with their roles and last use. The keys themselves are never shown.
 
     \b
@@ -110,8 +118,8 @@ async def list_(settings: Settings, tenant: str | None, as_json: bool) -> None:
       cograil keys list
       cograil keys list --tenant acme --json
     """
-    async with connected_to_read(settings) as client, client.db.transaction("keys") as tx:
-        listed = await list_keys(tx, tenant)
+    async with target.open_to_read() as backend:
+        listed = await backend.list_keys(tenant)
     render({"keys": listed}, lambda: _show_keys(listed), as_json)
 
 
@@ -141,15 +149,18 @@ def _state(key: dict[str, Any]) -> str:
 @keys.command()
 @click.argument("key_id")
 @instance_options
-@async_command
-async def revoke(settings: Settings, key_id: str, as_json: bool) -> None:
+@instance_command
+async def revoke(target: Target, key_id: str, as_json: bool) -> None:
     """Revoke a key; servers reject it within five seconds. Exits 3 when no such key is valid.
 
     \b
     Examples:
       cograil keys revoke 4kq2v7cn3xz6bdpa
     """
-    async with connected(settings) as client, client.db.transaction("keys") as tx:
+    async with (
+        connected(target.require_database(SERVER_READS_KEYS)) as client,
+        client.db.transaction("keys") as tx,
+    ):
         await _audit(tx, "revoke key", key_id)
         await revoke_key(tx, key_id)
     render({"key_id": key_id, "is_revoked": True}, f"key {key_id} is revoked", as_json)
@@ -158,8 +169,8 @@ async def revoke(settings: Settings, key_id: str, as_json: bool) -> None:
 @keys.command()
 @click.argument("key_id")
 @instance_options
-@async_command
-async def delete(settings: Settings, key_id: str, as_json: bool) -> None:
+@instance_command
+async def delete(target: Target, key_id: str, as_json: bool) -> None:
     """Delete a revoked or expired key. Exits 3 when the key does not exist or is still valid.
 
     When the last key is deleted, a server on loopback accepts requests without a key again.
@@ -168,7 +179,10 @@ async def delete(settings: Settings, key_id: str, as_json: bool) -> None:
     Examples:
       cograil keys delete 4kq2v7cn3xz6bdpa
     """
-    async with connected(settings) as client, client.db.transaction("keys") as tx:
+    async with (
+        connected(target.require_database(SERVER_READS_KEYS)) as client,
+        client.db.transaction("keys") as tx,
+    ):
         await _audit(tx, "delete key", key_id)
         await delete_key(tx, key_id)
     render({"key_id": key_id, "is_deleted": True}, f"key {key_id} is deleted", as_json)

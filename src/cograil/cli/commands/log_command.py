@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 
 import click
 from rich.text import Text
 
+from cograil.cli.backends.target import Target
+from cograil.cli.command_decorators import instance_command
+from cograil.cli.commands.inspect_commands import require_node
 from cograil.cli.display.formatting import printable, timestamp
 from cograil.cli.display.output import out, say, write_json, write_json_line
-from cograil.cli.instance_client import InstanceClient, connected, connected_to_read, find_job
-from cograil.cli.options import async_command, instance_options, tenant_option
-from cograil.definitions.suggestions import hint_of_nodes
-from cograil.errors import NodeNotFound, UsageError
-from cograil.settings import Settings
-from cograil.store.job_filter_queries import LogTail
-from cograil.store.job_progress_queries import is_over
-from cograil.store.retry_queries import load_node
+from cograil.cli.options import instance_options, tenant_option
+from cograil.errors import UsageError
 
-FOLLOW_SECONDS = 0.3
 KNOWN = {"node_id", "attempt", "at", "level", "logger", "message", "fields"}
 Line = dict[str, Any]
 STYLES = {"error": "red", "warning": "yellow"}
@@ -39,9 +33,9 @@ STYLES = {"error": "red", "warning": "yellow"}
 )
 @tenant_option
 @instance_options
-@async_command
+@instance_command
 async def logs(
-    settings: Settings, job: str, node: str | None, follow: bool, pattern: str | None, as_json: bool
+    target: Target, job: str, node: str | None, follow: bool, pattern: str | None, as_json: bool
 ) -> None:
     """Show the log lines of a job's handlers: ctx.log, logging and printed output.
 
@@ -55,8 +49,11 @@ async def logs(
     """
     expression = _compile(pattern)
     count, matches = 0, []
-    async with (connected if follow else connected_to_read)(settings) as client:
-        async for line in _lines(client, job, node, follow=follow):
+    async with target.open() if follow else target.open_to_read() as backend:
+        job_id = await backend.resolve_job(job)
+        if node is not None:
+            await require_node(backend, job_id, node)
+        async for line in backend.log_lines(job_id, node=node, follow=follow):
             count += 1
             if not expression.search(_searchable_text(line)):
                 continue
@@ -77,28 +74,6 @@ def _compile(pattern: str | None) -> re.Pattern[str]:
         return re.compile(pattern or "", re.IGNORECASE)
     except re.error as error:
         raise UsageError(f"--grep {pattern!r} is not a regular expression: {error}") from error
-
-
-async def _lines(
-    client: InstanceClient, job: str, node: str | None, *, follow: bool
-) -> AsyncIterator[dict[str, Any]]:
-    async with client.db.transaction("show") as tx:
-        view, definition_id = await find_job(tx, job, client.tenant)
-        job_id = view["job_id"]
-        if node is not None:
-            workflow = await client.engine_context.definitions.get(tx, definition_id)
-            if node not in workflow.nodes and await load_node(tx, job_id, node) is None:
-                raise NodeNotFound(job_id, node, hint_of_nodes(node, workflow.nodes))
-    tail = LogTail(job_id, node, client.tenant)
-    while True:
-        async with client.db.transaction("show") as tx:
-            is_last = not follow or await is_over(tx, job_id, client.tenant)
-            lines = await tail.read(tx)
-        for line in lines:
-            yield line
-        if is_last:
-            return
-        await asyncio.sleep(FOLLOW_SECONDS)
 
 
 def _searchable_text(line: Line) -> str:

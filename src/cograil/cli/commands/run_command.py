@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
-from cograil.cli.commands.workflow_file_commands import missing_handlers, read_file, unknown_handlers
+from cograil.cli.backends.database_backend import DatabaseBackend
+from cograil.cli.command_decorators import database_command
+from cograil.cli.commands.workflow_file_commands import read_file, unknown_handlers
 from cograil.cli.display.job_result import wait_and_show
 from cograil.cli.display.output import say, warn
 from cograil.cli.input_parsing import read_inputs
@@ -29,14 +31,13 @@ from cograil.cli.options import (
     instance_options,
     tenant_option,
     timeout_option,
-    traced_async_command,
 )
 from cograil.errors import NoInstance, UsageError
 from cograil.model.workflow import Workflow
 from cograil.processes import guest_worker, private_instance
 from cograil.settings import Settings
 from cograil.store.job_queries import list_processes
-from cograil.verbs.publish import keep_draft
+from cograil.verbs.publish import keep_draft, missing_handlers
 from cograil.verbs.submit import Submission, submit
 
 
@@ -48,7 +49,7 @@ from cograil.verbs.submit import Submission, submit
 @app_option
 @tenant_option
 @instance_options
-@traced_async_command
+@database_command(creates_jobs=True)
 async def run(
     settings: Settings,
     file: Path,
@@ -75,7 +76,9 @@ async def run(
     inputs = read_inputs(input_file, pairs, workflow.inputs, max_bytes=settings.limits.input_bytes)
     async with _open_instance(settings, workflow, apps) as client, listen_for_job_ends(client) as listener:
         job_id = await _submit_draft(client, workflow, source, inputs)
-        return await wait_and_show(client, listener, job_id, timeout=timeout, as_json=as_json)
+        return await wait_and_show(
+            DatabaseBackend(client), listener, job_id, timeout=timeout, as_json=as_json
+        )
 
 
 async def _submit_draft(

@@ -9,23 +9,17 @@ from typing import Any
 import click
 from rich.text import Text
 
+from cograil.cli.backends.interface import Backend
+from cograil.cli.backends.target import Target
+from cograil.cli.command_decorators import instance_command
 from cograil.cli.display.formatting import ago
 from cograil.cli.display.output import out, plain, render, say, table
 from cograil.cli.display.schedule_facts import facts_of, origin_of, utc
 from cograil.cli.input_parsing import Timestamp, read_inputs
-from cograil.cli.instance_client import InstanceClient, audit, connected, connected_to_read, current_user
-from cograil.cli.options import async_command, instance_options
+from cograil.cli.options import instance_options, tenant_option
 from cograil.definitions.mapping_reader import MAX_VERSION
 from cograil.model.schedule import SchedulePlan
-from cograil.settings import Settings
-from cograil.store.database import Transaction
-from cograil.store.schedule_queries import View
-from cograil.verbs import schedules as verbs
-from cograil.verbs.new_job import find_definition
-
-tenant_option = click.option(
-    "--tenant", default="default", show_default=True, help="The tenant of the schedule."
-)
+from cograil.store.job_queries import View
 
 
 @click.group()
@@ -97,8 +91,8 @@ def _schedule_options(command: Any, *, is_change: bool = False) -> Any:
 @_schedule_options
 @tenant_option
 @instance_options
-@async_command
-async def create(settings: Settings, as_json: bool, **options: Any) -> None:
+@instance_command
+async def create(target: Target, as_json: bool, **options: Any) -> None:
     """Create the schedule NAME, which runs WORKFLOW from now on.
 
     \b
@@ -106,7 +100,7 @@ async def create(settings: Settings, as_json: bool, **options: Any) -> None:
       cograil schedules create nightly import --cron '30 2 * * *' --timezone Europe/Paris
       cograil schedules create tick hello --cron '*/5 * * * *' --input name=Ada --overlap allow
     """
-    _show_change(await _write(settings, is_new=True, **options), as_json, "created")
+    _show_change(await _write(target, is_new=True, **options), as_json, "created")
 
 
 @schedules.command("change")
@@ -115,8 +109,8 @@ async def create(settings: Settings, as_json: bool, **options: Any) -> None:
 @partial(_schedule_options, is_change=True)
 @tenant_option
 @instance_options
-@async_command
-async def change(settings: Settings, as_json: bool, **options: Any) -> None:
+@instance_command
+async def change(target: Target, as_json: bool, **options: Any) -> None:
     """Change a schedule. Options that are not given stay as they are.
 
     --input changes single inputs; --input-file replaces all of them.
@@ -127,21 +121,15 @@ async def change(settings: Settings, as_json: bool, **options: Any) -> None:
       cograil schedules change nightly --input path=/data/new.csv --overlap allow
       cograil schedules change nightly import --version 2
     """
-    _show_change(await _write(settings, is_new=False, **options), as_json, "changed")
+    _show_change(await _write(target, is_new=False, **options), as_json, "changed")
 
 
-async def _write(settings: Settings, *, is_new: bool, name: str, tenant: str, **options: Any) -> View:
-    async with connected(settings) as client, client.db.transaction("schedule") as tx:
-        if not is_new:
-            options = _complete(await verbs.show_schedule(tx, tenant, name), options)
-        plan = await _read_plan(tx, client, settings, tenant, **options)
-        action = "create schedule" if is_new else "change schedule"
-        await audit(tx, action, name, tenant=tenant, workflow_id=plan.workflow_id, cron=plan.cron)
+async def _write(target: Target, *, is_new: bool, name: str, **options: Any) -> View:
+    async with target.open() as backend:
         if is_new:
-            return await verbs.create_schedule(
-                tx, client.engine_context, tenant, name, plan, by=current_user()
-            )
-        return await verbs.change_schedule(tx, client.engine_context, tenant, name, plan)
+            return await backend.create_schedule(name, await _read_plan(backend, **options))
+        options = _complete(await backend.find_schedule(name), options)
+        return await backend.change_schedule(name, await _read_plan(backend, **options))
 
 
 def _complete(old: View, options: dict[str, Any]) -> dict[str, Any]:
@@ -156,15 +144,12 @@ def _complete(old: View, options: dict[str, Any]) -> dict[str, Any]:
     return kept | changed | {"old_input": old_input}
 
 
-async def _read_plan(
-    tx: Transaction, client: InstanceClient, settings: Settings, tenant: str, workflow: str, **options: Any
-) -> SchedulePlan:
+async def _read_plan(backend: Backend, workflow: str, **options: Any) -> SchedulePlan:
     """Return the plan of these options; inputs are parsed by the types that the workflow declares."""
-    definition = await find_definition(tx, tenant, workflow, options["version"])
-    declared = (await client.engine_context.definitions.get(tx, definition.definition_id)).inputs
+    declared = (await backend.published_workflow(workflow, options["version"])).inputs
     pairs, file = options.pop("inputs"), options.pop("input_file")
     old = options.pop("old_input", {})
-    inputs = read_inputs(file, pairs, declared, max_bytes=settings.limits.input_bytes)
+    inputs = read_inputs(file, pairs, declared, max_bytes=backend.max_input_bytes)
     return SchedulePlan(workflow_id=workflow, input={**old, **inputs}, **options)
 
 
@@ -178,8 +163,8 @@ def _show_change(schedule: View, as_json: bool, change: str) -> None:
 @schedules.command("list")
 @tenant_option
 @instance_options
-@async_command
-async def list_schedules(settings: Settings, tenant: str, as_json: bool) -> None:
+@instance_command
+async def list_schedules(target: Target, as_json: bool) -> None:
     """List schedules with their next and last runs.
 
     \b
@@ -187,8 +172,8 @@ async def list_schedules(settings: Settings, tenant: str, as_json: bool) -> None
       cograil schedules list
       cograil schedules list --json
     """
-    async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
-        listed = await verbs.list_schedules(tx, tenant)
+    async with target.open_to_read() as backend:
+        listed = await backend.list_schedules()
     render({"schedules": listed}, lambda: _show_schedules(listed), as_json)
 
 
@@ -208,17 +193,16 @@ def _show_schedules(listed: list[View]) -> None:
 @click.argument("name")
 @tenant_option
 @instance_options
-@async_command
-async def show(settings: Settings, name: str, tenant: str, as_json: bool) -> None:
+@instance_command
+async def show(target: Target, name: str, as_json: bool) -> None:
     """Show a schedule: workflow, times, and why runs were skipped since its last job.
 
     \b
     Examples:
       cograil schedules show nightly
     """
-    async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
-        schedule = await verbs.show_schedule(tx, tenant, name)
-        schedule |= {"passed_over": await verbs.passed_over(tx, tenant, name)}
+    async with target.open_to_read() as backend:
+        schedule = await backend.find_schedule(name)
     render(schedule, lambda: _show_schedule(schedule), as_json)
 
 
@@ -231,17 +215,16 @@ def _show_schedule(schedule: View) -> None:
 @click.argument("name")
 @tenant_option
 @instance_options
-@async_command
-async def run(settings: Settings, name: str, tenant: str, as_json: bool) -> None:
+@instance_command
+async def run(target: Target, name: str, as_json: bool) -> None:
     """Submit a job of a schedule now, and print its id. The schedule may be paused.
 
     \b
     Examples:
       cograil schedules run nightly
     """
-    async with connected(settings) as client, client.db.transaction("schedule") as tx:
-        submitted = await verbs.run_schedule(tx, client.engine_context, tenant, name)
-        await audit(tx, "run schedule", name, tenant=tenant, job_id=submitted["job_id"])
+    async with target.open() as backend:
+        submitted = await backend.run_schedule(name)
     render(submitted, lambda: click.echo(submitted["job_id"]), as_json)
 
 
@@ -250,16 +233,16 @@ async def run(settings: Settings, name: str, tenant: str, as_json: bool) -> None
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Maximum number.")
 @tenant_option
 @instance_options
-@async_command
-async def firings(settings: Settings, name: str, limit: int, tenant: str, as_json: bool) -> None:
+@instance_command
+async def firings(target: Target, name: str, limit: int, as_json: bool) -> None:
     """List the scheduled times of a schedule and their outcomes, latest first.
 
     \b
     Examples:
       cograil schedules firings nightly
     """
-    async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
-        listed = await verbs.list_firings(tx, tenant, name, limit=limit)
+    async with target.open_to_read() as backend:
+        listed = await backend.list_firings(name, limit)
     render({"name": name, "firings": listed}, lambda: _show_firings(listed), as_json)
 
 
@@ -280,17 +263,16 @@ def _show_firings(listed: list[View]) -> None:
 @click.option("--reason", default="", help="Why; shown with the schedule.")
 @tenant_option
 @instance_options
-@async_command
-async def pause(settings: Settings, name: str, reason: str, tenant: str, as_json: bool) -> None:
+@instance_command
+async def pause(target: Target, name: str, reason: str, as_json: bool) -> None:
     """Skip the runs of a schedule until it is resumed.
 
     \b
     Examples:
       cograil schedules pause nightly --reason 'the warehouse moves'
     """
-    async with connected(settings) as client, client.db.transaction("schedule") as tx:
-        await audit(tx, "pause schedule", name, tenant=tenant, reason=reason)
-        paused = await verbs.pause_schedule(tx, tenant, name, by=current_user(), reason=reason)
+    async with target.open() as backend:
+        paused = await backend.pause_schedule(name, reason)
     _show_change(paused, as_json, "paused")
 
 
@@ -301,8 +283,8 @@ async def pause(settings: Settings, name: str, reason: str, tenant: str, as_json
 )
 @tenant_option
 @instance_options
-@async_command
-async def resume(settings: Settings, name: str, detach: bool, tenant: str, as_json: bool) -> None:
+@instance_command
+async def resume(target: Target, name: str, detach: bool, as_json: bool) -> None:
     """Resume a paused schedule: it runs again from now on. Runs that were due meanwhile are not made up.
 
     A schedule that was removed from its workflow file is resumed with --detach only: publishing the file then
@@ -313,10 +295,8 @@ async def resume(settings: Settings, name: str, detach: bool, tenant: str, as_js
       cograil schedules resume nightly
       cograil schedules resume nightly --detach
     """
-    async with connected(settings) as client, client.db.transaction("schedule") as tx:
-        details = {"detach": True} if detach else {}
-        await audit(tx, "resume schedule", name, tenant=tenant, **details)
-        resumed = await verbs.resume_schedule(tx, tenant, name, detach=detach)
+    async with target.open() as backend:
+        resumed = await backend.resume_schedule(name, detach=detach)
     _show_change(resumed, as_json, "resumed")
 
 
@@ -324,17 +304,16 @@ async def resume(settings: Settings, name: str, detach: bool, tenant: str, as_js
 @click.argument("name")
 @tenant_option
 @instance_options
-@async_command
-async def remove(settings: Settings, name: str, tenant: str, as_json: bool) -> None:
+@instance_command
+async def remove(target: Target, name: str, as_json: bool) -> None:
     """Remove a schedule and its history; its jobs continue.
 
     \b
     Examples:
       cograil schedules remove nightly
     """
-    async with connected(settings) as client, client.db.transaction("schedule") as tx:
-        await verbs.remove_schedule(tx, tenant, name)
-        await audit(tx, "remove schedule", name, tenant=tenant)
+    async with target.open() as backend:
+        await backend.remove_schedule(name)
     render({"name": name, "is_removed": True}, f"schedule {name} removed", as_json)
 
 
@@ -345,14 +324,13 @@ async def remove(settings: Settings, name: str, tenant: str, as_json: bool) -> N
 @click.option("--preview", is_flag=True, help="Only show what would be submitted.")
 @tenant_option
 @instance_options
-@async_command
+@instance_command
 async def backfill(
-    settings: Settings,
+    target: Target,
     name: str,
     first: datetime,
     until: datetime,
     preview: bool,
-    tenant: str,
     as_json: bool,
 ) -> None:
     """Submit a job for each scheduled time in a period that has none.
@@ -362,12 +340,8 @@ async def backfill(
       cograil schedules backfill nightly --from 2026-01-01T00:00:00Z --until 2026-01-31T00:00:00Z --preview
       cograil schedules backfill nightly --from 2026-01-01T00:00:00Z --until 2026-01-31T00:00:00Z
     """
-    async with connected(settings) as client, client.db.transaction("schedule") as tx:
-        if not preview:
-            await audit(tx, "backfill", name, tenant=tenant, first=str(first), until=str(until))
-        result = await verbs.backfill(
-            tx, client.engine_context, tenant, name, first, until, is_preview=preview
-        )
+    async with target.open() as backend:
+        result = await backend.backfill(name, first, until, preview=preview)
     render(result, lambda: _show_backfill(result), as_json)
 
 

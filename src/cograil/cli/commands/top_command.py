@@ -17,13 +17,13 @@ import psycopg
 from rich.live import Live
 from rich.text import Text
 
+from cograil.cli.backends.interface import Backend
+from cograil.cli.backends.target import Target
+from cograil.cli.command_decorators import instance_command
 from cograil.cli.display.output import out, render
-from cograil.cli.display.top_data import load_frame
 from cograil.cli.display.top_layout import DEFAULT_HEIGHT, render_frame
-from cograil.cli.instance_client import InstanceClient, connected
-from cograil.cli.options import Amount, async_command, instance_options
+from cograil.cli.options import Amount, instance_options, tenant_option
 from cograil.errors import DatabaseUnavailable
-from cograil.settings import Settings
 
 QUIT_KEYS = frozenset("qQ\x04")
 
@@ -39,14 +39,14 @@ QUIT_KEYS = frozenset("qQ\x04")
     show_default=True,
     help="Seconds between refreshes.",
 )
-@click.option("--tenant", default="default", show_default=True, help="Tenant of the jobs and queues.")
+@tenant_option
 @instance_options
-@async_command
-async def top(settings: Settings, once: bool, interval: float, tenant: str, as_json: bool) -> None:
+@instance_command
+async def top(target: Target, once: bool, interval: float, as_json: bool) -> None:
     """Show a live overview: jobs, throughput, queues, workers, waiting jobs with reasons, failures.
 
-    The instance is that of the data directory, or of COGRAIL_DATABASE_URL. q or Ctrl-C quits. With --json the
-    command prints one frame as JSON.
+    The instance is that of --server, of the data directory, or of COGRAIL_DATABASE_URL. q or Ctrl-C quits. With
+    --json the command prints one frame as JSON.
 
     \b
     Examples:
@@ -56,11 +56,11 @@ async def top(settings: Settings, once: bool, interval: float, tenant: str, as_j
       COGRAIL_DATABASE_URL=postgresql://... cograil top --interval 5
     """
     is_live = out().is_terminal and sys.stdin.isatty() and not (once or as_json or out().is_dumb_terminal)
-    async with connected(settings) as client:
+    async with target.open() as backend:
         if is_live:
-            await Screen(client, tenant, interval).run()
+            await Screen(backend, interval).run()
             return
-        frame = await load_frame(client, tenant)
+        frame = await backend.overview()
     render(frame, lambda: _print_frame(frame), as_json)
 
 
@@ -76,8 +76,8 @@ def _is_plain() -> bool:
 class Screen:
     """The full-screen view. A key or a signal quits; a resize redraws at once."""
 
-    def __init__(self, client: InstanceClient, tenant: str, interval: float) -> None:
-        self._client, self._tenant, self._interval = client, tenant, interval
+    def __init__(self, backend: Backend, interval: float) -> None:
+        self._backend, self._interval = backend, interval
         self._stop, self._redraw = asyncio.Event(), asyncio.Event()
         self._frame: dict[str, Any] | None = None
         self._note = ""
@@ -103,12 +103,12 @@ class Screen:
                     await refresher
 
     async def _refresh(self) -> None:
-        """Load frames for ever; during an outage of the database the last frame stays."""
+        """Load frames for ever; during an outage the last frame stays."""
         while True:
             try:
-                self._frame, self._note = await load_frame(self._client, self._tenant), ""
+                self._frame, self._note = await self._backend.overview(), ""
             except (psycopg.Error, DatabaseUnavailable):
-                self._note = "the database does not answer; showing the last state"
+                self._note = f"the {self._backend.subject} does not answer; showing the last state"
             self._redraw.set()
             await asyncio.sleep(self._interval)
 

@@ -7,19 +7,16 @@ from typing import Any
 
 import click
 
+from cograil.cli.backends.target import Target
+from cograil.cli.command_decorators import instance_command
 from cograil.cli.display.formatting import ago
 from cograil.cli.display.output import out, plain, render, say, table
 from cograil.cli.input_parsing import split_pairs
-from cograil.cli.instance_client import audit, connected, connected_to_read, current_user
-from cograil.cli.options import Amount, async_command, instance_options
+from cograil.cli.options import Amount, instance_options, tenant_option
 from cograil.errors import UsageError
-from cograil.settings import Settings
-from cograil.store.job_progress_queries import resolve_job
 from cograil.store.outbox_queries import View
 from cograil.verbs import outbox as verbs
 from cograil.verbs.callback_targets import CLOUDEVENTS, STYLES, Receiver
-
-tenant_option = click.option("--tenant", default="default", show_default=True, help="Tenant.")
 
 
 @click.group()
@@ -59,8 +56,8 @@ secret_option = click.option(
 )
 @tenant_option
 @instance_options
-@async_command
-async def add(settings: Settings, url: str, as_json: bool, **options: Any) -> None:
+@instance_command
+async def add(target: Target, url: str, as_json: bool, **options: Any) -> None:
     """Subscribe a URL to job events from now on, and print its signing secret once.
 
     \b
@@ -70,18 +67,9 @@ async def add(settings: Settings, url: str, as_json: bool, **options: Any) -> No
     """
     headers = split_pairs(options["headers"], "--header")
     receiver = Receiver(url, _read_secret(options["secret_file"]), options["style"], headers)
-    async with connected(settings) as client, client.db.transaction("subscribe") as tx:
-        subscription = await verbs.subscribe(
-            tx,
-            options["tenant"],
-            receiver,
-            settings.outbound,
-            types=options["types"],
-            workflow_id=options["workflow"],
-            by=current_user(),
-        )
-        subscription_id = subscription["subscription_id"]
-        await audit(tx, "subscribe", subscription_id, tenant=options["tenant"], url=url)
+    async with target.open() as backend:
+        subscription = await backend.subscribe(receiver, options["types"], options["workflow"])
+    subscription_id = subscription["subscription_id"]
     message = f"subscription {subscription_id} is created; store its secret, it is not shown again"
     render(subscription, lambda: _show_secret(message, subscription), as_json)
 
@@ -105,8 +93,8 @@ def _read_secret(file: Path | None) -> str | None:
 @subscriptions.command("list")
 @tenant_option
 @instance_options
-@async_command
-async def list_subscriptions(settings: Settings, tenant: str, as_json: bool) -> None:
+@instance_command
+async def list_subscriptions(target: Target, as_json: bool) -> None:
     """List subscriptions, without their secrets.
 
     \b
@@ -114,8 +102,8 @@ async def list_subscriptions(settings: Settings, tenant: str, as_json: bool) -> 
       cograil subscriptions list
       cograil subscriptions list --json
     """
-    async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
-        listed = await verbs.list_subscriptions(tx, tenant)
+    async with target.open_to_read() as backend:
+        listed = await backend.list_subscriptions()
     render({"subscriptions": listed}, lambda: _show_subscriptions(listed), as_json)
 
 
@@ -134,17 +122,16 @@ def _show_subscriptions(listed: list[View]) -> None:
 @click.argument("subscription_id")
 @tenant_option
 @instance_options
-@async_command
-async def remove(settings: Settings, subscription_id: str, tenant: str, as_json: bool) -> None:
+@instance_command
+async def remove(target: Target, subscription_id: str, as_json: bool) -> None:
     """Remove a subscription and its pending deliveries.
 
     \b
     Examples:
       cograil subscriptions remove 019a8f2e-77aa-7000-8000-000000000000
     """
-    async with connected(settings) as client, client.db.transaction("unsubscribe") as tx:
-        await verbs.unsubscribe(tx, tenant, subscription_id)
-        await audit(tx, "unsubscribe", subscription_id, tenant=tenant)
+    async with target.open() as backend:
+        await backend.unsubscribe(subscription_id)
     value = {"subscription_id": subscription_id, "state": "removed"}
     render(value, f"subscription {subscription_id} is removed", as_json)
 
@@ -153,17 +140,16 @@ async def remove(settings: Settings, subscription_id: str, tenant: str, as_json:
 @click.argument("subscription_id")
 @tenant_option
 @instance_options
-@async_command
-async def enable(settings: Settings, subscription_id: str, tenant: str, as_json: bool) -> None:
+@instance_command
+async def enable(target: Target, subscription_id: str, as_json: bool) -> None:
     """Enable a disabled subscription again, from now on.
 
     \b
     Examples:
       cograil subscriptions enable 019a8f2e-77aa-7000-8000-000000000000
     """
-    async with connected(settings) as client, client.db.transaction("enable") as tx:
-        await audit(tx, "enable subscription", subscription_id, tenant=tenant)
-        enabled = await verbs.enable_subscription(tx, tenant, subscription_id)
+    async with target.open() as backend:
+        enabled = await backend.enable_subscription(subscription_id)
     render(enabled, f"subscription {subscription_id} is active", as_json)
 
 
@@ -179,13 +165,12 @@ async def enable(settings: Settings, subscription_id: str, tenant: str, as_json:
 )
 @tenant_option
 @instance_options
-@async_command
+@instance_command
 async def rotate(
-    settings: Settings,
+    target: Target,
     subscription_id: str,
     secret_file: Path | None,
     overlap_hours: float,
-    tenant: str,
     as_json: bool,
 ) -> None:
     """Replace the signing secret of a subscription, and print the new one once.
@@ -196,9 +181,8 @@ async def rotate(
       cograil subscriptions rotate 019a8f2e-77aa-7000-8000-000000000000 --overlap-hours 0
     """
     secret = _read_secret(secret_file)
-    async with connected(settings) as client, client.db.transaction("subscribe") as tx:
-        await audit(tx, "rotate subscription", subscription_id, tenant=tenant, overlap_hours=overlap_hours)
-        rotated = await verbs.rotate_subscription(tx, tenant, subscription_id, secret, overlap_hours)
+    async with target.open() as backend:
+        rotated = await backend.rotate_subscription(subscription_id, secret, overlap_hours)
     message = f"subscription {subscription_id} has a new secret; store it, it is not shown again"
     render(rotated, lambda: _show_secret(message, rotated), as_json)
 
@@ -220,9 +204,9 @@ def deliveries() -> None:
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @tenant_option
 @instance_options
-@async_command
+@instance_command
 async def list_deliveries(
-    settings: Settings, state: str | None, job: str | None, limit: int, tenant: str, as_json: bool
+    target: Target, state: str | None, job: str | None, limit: int, as_json: bool
 ) -> None:
     """List deliveries, newest first.
 
@@ -231,9 +215,8 @@ async def list_deliveries(
       cograil deliveries list
       cograil deliveries list --state dead --json
     """
-    async with connected_to_read(settings) as client, client.db.transaction("show") as tx:
-        job_id = await resolve_job(tx, job, tenant) if job else None
-        listed = await verbs.list_deliveries(tx, tenant, state=state, job_id=job_id, limit=limit)
+    async with target.open_to_read() as backend:
+        listed = await backend.list_deliveries(state, job, limit)
     render({"deliveries": listed}, lambda: _show_deliveries(listed), as_json)
 
 
@@ -252,17 +235,15 @@ def _show_deliveries(listed: list[View]) -> None:
 @click.argument("delivery_ids", nargs=-1, required=True, metavar="DELIVERY...")
 @tenant_option
 @instance_options
-@async_command
-async def resend(settings: Settings, delivery_ids: tuple[str, ...], tenant: str, as_json: bool) -> None:
+@instance_command
+async def resend(target: Target, delivery_ids: tuple[str, ...], as_json: bool) -> None:
     """Send ended deliveries or dead letters again, with the same id and body.
 
     \b
     Examples:
       cograil deliveries resend 019a8f2e-77aa-7000-8000-000000000000
     """
-    async with connected(settings) as client, client.db.transaction("resend") as tx:
-        for delivery_id in delivery_ids:
-            await audit(tx, "resend", delivery_id, tenant=tenant)
-        queued = [await verbs.resend(tx, tenant, delivery_id) for delivery_id in delivery_ids]
+    async with target.open() as backend:
+        queued = await backend.resend(delivery_ids)
     messages = [f"delivery {entry['delivery_id']} is queued again" for entry in queued]
     render({"deliveries": queued}, "\n".join(messages), as_json)

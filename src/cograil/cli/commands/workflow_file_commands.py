@@ -11,19 +11,15 @@ from typing import Any
 import click
 from rich.text import Text
 
+from cograil.cli.backends.target import Target
+from cograil.cli.command_decorators import instance_command
 from cograil.cli.display.formatting import printable
 from cograil.cli.display.output import out, render, say, warn
-from cograil.cli.instance_client import audit, connected, current_user
-from cograil.cli.options import app_option, async_command, instance_options, json_option, tenant_option
+from cograil.cli.options import app_option, instance_options, json_option, tenant_option
 from cograil.definitions import read_workflow
 from cograil.definitions.suggestions import did_you_mean
 from cograil.errors import InvalidWorkflow, Problem, UsageError
 from cograil.model.workflow import Workflow, WorkflowNode
-from cograil.settings import Settings
-from cograil.store.database import Transaction
-from cograil.store.job_queries import list_processes
-from cograil.verbs.file_schedules import sync_schedules
-from cograil.verbs.publish import publish as publish_workflow
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -104,18 +100,6 @@ def unknown_handlers(workflow: Workflow, apps: Sequence[str]) -> Iterator[tuple[
             yield node, f"node {node.node_id!r}: no handler {node.handler!r} here{hint}"
 
 
-async def missing_handlers(tx: Transaction, workflow: Workflow) -> list[str]:
-    """Return a message for each handler that no running worker has; none when no worker runs."""
-    workers = [process for process in await list_processes(tx) if process["kind"] == "worker"]
-    known = {name for worker in workers for name in worker["handlers"] or ()}
-    return [
-        f"node {node.node_id!r}: no running worker has the handler {node.handler!r}"
-        f"{did_you_mean(node.handler, known)}"
-        for node in workflow.nodes.values()
-        if workers and node.handler and node.handler not in known
-    ]
-
-
 def handler_names(apps: Sequence[str]) -> set[str]:
     """Return the handlers of a worker with these modules. Raises UsageError for a module that fails."""
     from cograil.processes.handler_modules import import_apps  # noqa: PLC0415  only with --app
@@ -186,8 +170,8 @@ def _show_file(checked: CheckedFile) -> None:
 @files_argument
 @tenant_option
 @instance_options
-@async_command
-async def publish(settings: Settings, paths: tuple[Path, ...], as_json: bool) -> None:
+@instance_command
+async def publish(target: Target, paths: tuple[Path, ...], as_json: bool) -> None:
     """Publish workflow files, all or none.
 
     A published version never changes: publishing the same content again does nothing, and new content needs a
@@ -200,7 +184,7 @@ async def publish(settings: Settings, paths: tuple[Path, ...], as_json: bool) ->
       cograil publish flows --tenant acme --json
     """
     files = [(path, *read_file(path)) for path in find_files(paths)]
-    published = await _publish(settings, files)
+    published = await _publish(target, files)
     render({"workflows": published}, lambda: _show_published(published), as_json)
 
 
@@ -212,28 +196,13 @@ def _show_published(published: list[dict[str, Any]]) -> None:
             say(f"  schedule {schedule['name']} {schedule['change']}")
 
 
-async def _publish(settings: Settings, files: list[tuple[Path, Workflow, str]]) -> list[dict[str, Any]]:
+async def _publish(target: Target, files: list[tuple[Path, Workflow, str]]) -> list[dict[str, Any]]:
+    async with target.open() as backend:
+        published = await backend.publish([(workflow, source) for _, workflow, source in files])
     rows = []
-    async with connected(settings) as client, client.db.transaction("publish") as tx:
-        for path, workflow, source in files:
-            published = await publish_workflow(tx, workflow, source, client.tenant)
-            if published.is_new:
-                await audit(tx, "publish", f"{published.workflow_id} {published.version}")
-            changes = await sync_schedules(
-                tx, client.engine_context, workflow, client.tenant, by=current_user()
-            )
-            for change in changes:
-                await audit(tx, f"{change.verb} schedule", change.name, workflow_id=workflow.workflow_id)
-            for message in await missing_handlers(tx, workflow):
-                warn(f"{path}: {message}")
-            rows.append(
-                {
-                    "file": str(path),
-                    "workflow_id": published.workflow_id,
-                    "version": published.version,
-                    "digest": published.digest,
-                    "is_new": published.is_new,
-                    "schedules": [change._asdict() for change in changes],
-                }
-            )
+    for (path, _, _), row in zip(files, published, strict=True):
+        for message in row.pop("warnings"):
+            warn(f"{path}: {message}")
+        names = ("workflow_id", "version", "digest", "is_new", "schedules")
+        rows.append({"file": str(path)} | {name: row[name] for name in names})
     return rows

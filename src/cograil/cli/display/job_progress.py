@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 from typing import Self
@@ -18,29 +19,28 @@ from cograil.cli.display.formatting import SKIPPED, STATE_STYLES, duration, numb
 from cograil.cli.display.output import err, say, sign, warn
 from cograil.cli.job_wait import ProgressView
 from cograil.model.workflow import NodeType, Workflow
-from cograil.store.database import Transaction
-from cograil.store.job_progress_queries import JobProgressSnapshot, NodeProgressSnapshot, new_events
+from cograil.store.job_progress_queries import JobProgressSnapshot, NodeProgressSnapshot
+from cograil.store.job_queries import View
 
 BAR_WIDTH = 20
 NAME_WIDTH = 28
 HIDDEN_EVENTS = frozenset({"node_ready", "node_dispatched", "task_failed"})  # other events cover them
 
 
-def progress_view(
-    workflow: Workflow, *, is_quiet: bool, tenant: str = "default"
-) -> AbstractContextManager[ProgressView]:
+def progress_view(workflow: Workflow, *, is_quiet: bool) -> AbstractContextManager[ProgressView]:
     """Return the view for a job of this workflow on this terminal."""
     if err().is_terminal and not err().is_dumb_terminal:
         return LiveProgress(workflow)
-    return nullcontext(SilentProgress() if is_quiet else LineProgress(tenant))
+    return nullcontext(SilentProgress() if is_quiet else LineProgress())
 
 
 class SilentProgress:
     """Shows nothing, so it queries rarely."""
 
     pause = 1.0
+    after: int | None = None
 
-    async def update(self, tx: Transaction, job: JobProgressSnapshot) -> None:
+    def update(self, job: JobProgressSnapshot, events: Sequence[View]) -> None:
         pass
 
     def show_stall(self, messages: list[str]) -> None:
@@ -52,17 +52,17 @@ class LineProgress:
 
     pause = 0.3
 
-    def __init__(self, tenant: str = "default") -> None:
-        self._tenant = tenant
-        self._seq = -1
+    def __init__(self) -> None:
+        self.after: int | None = 0
+        self._is_first = True
         self._warned: set[str] = set()
 
-    async def update(self, tx: Transaction, job: JobProgressSnapshot) -> None:
-        if self._seq < 0:
-            self._seq = 0
+    def update(self, job: JobProgressSnapshot, events: Sequence[View]) -> None:
+        if self._is_first:
+            self._is_first = False
             say(f"job {job.job_id}")
-        for event in await new_events(tx, job.job_id, self._seq, self._tenant):
-            self._seq = event["seq"]
+        for event in events:
+            self.after = event["seq"]
             if event["event_type"] not in HIDDEN_EVENTS:
                 seconds = (event["created_at"] - job.created_at).total_seconds()
                 is_end = event["event_type"] == "job_failed"  # the nodes and the outcome show the error
@@ -81,6 +81,7 @@ class LiveProgress:
     """Draws one line per node and updates it; the last state stays when the job has ended."""
 
     pause = 0.2
+    after: int | None = None
 
     def __init__(self, workflow: Workflow) -> None:
         self._workflow = workflow
@@ -98,7 +99,7 @@ class LiveProgress:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    async def update(self, tx: Transaction, job: JobProgressSnapshot) -> None:
+    def update(self, job: JobProgressSnapshot, events: Sequence[View]) -> None:
         self._job, self._queried_at = job, time.monotonic()
 
     def show_stall(self, messages: list[str]) -> None:

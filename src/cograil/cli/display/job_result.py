@@ -6,22 +6,22 @@ import asyncio
 import shlex
 from typing import Any
 
+from cograil.cli.backends.interface import Backend, EndOfJob
 from cograil.cli.display.formatting import printable, printable_lines
 from cograil.cli.display.job_progress import progress_view
 from cograil.cli.display.output import error_line, out, say, show_result, write_json
-from cograil.cli.instance_client import InstanceClient, find_job
-from cograil.cli.job_wait import JobWaitListener, wait_for_end
+from cograil.cli.job_wait import wait_for_end
 from cograil.errors import WaitTimeout
 from cograil.model.workflow import Workflow
-from cograil.store import job_queries
+from cograil.store.job_queries import Traceback
 
 EXIT_CODES = {"completed": 0, "failed": 1, "cancelled": 1}
 SHOWN_FAILURES = 10
 
 
 async def wait_and_show(
-    client: InstanceClient,
-    listener: JobWaitListener,
+    backend: Backend,
+    ends: EndOfJob,
     job_id: str,
     *,
     timeout: float | None,
@@ -29,43 +29,33 @@ async def wait_and_show(
     is_short: bool = False,
 ) -> int:
     """Wait for the job and show its progress and outcome. Return the exit code."""
-    async with client.db.transaction("show") as tx:
-        _, definition_id = await find_job(tx, job_id, client.tenant)
-        workflow = await client.engine_context.definitions.get(tx, definition_id)
+    workflow = await backend.job_workflow(job_id)
     try:
-        with progress_view(workflow, is_quiet=as_json, tenant=client.tenant) as view:
-            await wait_for_end(client, listener, job_id, view, timeout=timeout)
+        with progress_view(workflow, is_quiet=as_json) as view:
+            await wait_for_end(backend, ends, job_id, view, timeout=timeout)
     except WaitTimeout as error:
-        return await _report_timeout(client, job_id, error, as_json)
+        return await _report_timeout(backend, job_id, error, as_json)
     except asyncio.CancelledError:
-        say(client.next_steps(job_id))
+        say(backend.next_steps(job_id))
         raise
-    return await show_job_outcome(client, job_id, as_json, is_short=is_short)
+    return await show_job_outcome(backend, job_id, workflow, as_json, is_short=is_short)
 
 
-async def _report_timeout(client: InstanceClient, job_id: str, error: WaitTimeout, as_json: bool) -> int:
+async def _report_timeout(backend: Backend, job_id: str, error: WaitTimeout, as_json: bool) -> int:
     if not as_json:
         raise error
-    async with client.db.transaction("show") as tx:
-        write_json((await find_job(tx, job_id, client.tenant))[0])
+    write_json(await backend.find_job(job_id))
     say(str(error))
     return error.exit_code
 
 
 async def show_job_outcome(
-    client: InstanceClient, job_id: str, as_json: bool, *, is_short: bool = False
+    backend: Backend, job_id: str, workflow: Workflow, as_json: bool, *, is_short: bool = False
 ) -> int:
     """Show the outcome of the job; if `is_short`, only the output of its last node. Return the exit code."""
-    async with client.db.transaction("show") as tx:
-        job, definition_id = await find_job(tx, job_id, client.tenant)
-        workflow = await client.engine_context.definitions.get(tx, definition_id)
-        failures = (
-            []
-            if job["status"] == "completed"
-            else await job_queries.list_failures(tx, job_id, tenant=client.tenant)
-        )
-        first = failures[0]["node_id"] if failures else None
-        traceback = None if first is None else await job_queries.find_traceback(tx, job_id, first)
+    job = await backend.find_job(job_id)
+    failures = [] if job["status"] == "completed" else await backend.list_failures(job_id)
+    traceback = await backend.find_traceback(job_id, failures[0]["node_id"]) if failures else None
     code = EXIT_CODES[job["status"]]
     if as_json:
         write_json(job)
@@ -75,7 +65,7 @@ async def show_job_outcome(
             result = dict(list(result.items())[-1:])
         show_result(job_id, result, is_short=out().is_terminal)
     else:
-        _show_failure(client, job, failures, traceback)
+        _show_failure(backend, job, failures, traceback)
     return code
 
 
@@ -88,10 +78,10 @@ def result_of(job: dict[str, Any], workflow: Workflow) -> Any:
 
 
 def _show_failure(
-    client: InstanceClient,
+    backend: Backend,
     job: dict[str, Any],
     failures: list[dict[str, Any]],
-    traceback: job_queries.Traceback | None,
+    traceback: Traceback | None,
 ) -> None:
     """Print each failure once, with the traceback of the first."""
     lines = failure_lines(failures[:SHOWN_FAILURES])
@@ -103,7 +93,7 @@ def _show_failure(
             say(f"  {line}", style="red")
     if len(failures) > SHOWN_FAILURES:
         more = len(failures) - SHOWN_FAILURES
-        say(f"  and {more} more; see {client.command('show ' + job['job_id'])}")
+        say(f"  and {more} more; see {backend.command('show ' + job['job_id'])}")
     if traceback:
         if traceback.job_id != job["job_id"]:
             say(f"traceback of node {traceback.node_id} of child job {traceback.job_id}:", style="dim")
@@ -112,7 +102,7 @@ def _show_failure(
         job_id, node_id = job["job_id"], failures[0]["node_id"]
         if traceback:
             job_id, node_id = traceback.job_id, traceback.node_id
-        say(f"{client.command(f'show {job_id} --node {shlex.quote(node_id)}')} shows its input")
+        say(f"{backend.command(f'show {job_id} --node {shlex.quote(node_id)}')} shows its input")
 
 
 def failure_lines(failures: list[dict[str, Any]]) -> list[str]:

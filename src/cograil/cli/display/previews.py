@@ -9,7 +9,8 @@ import click
 
 from cograil.cli.display.formatting import printable
 from cograil.cli.display.output import out, plain, render, say, table, warn
-from cograil.verbs.bulk import BulkOperation, BulkPreview
+from cograil.store.job_queries import View
+from cograil.verbs.bulk import BulkPreview
 from cograil.verbs.retry import RetryForecast
 
 MAX_NAMES = 10
@@ -80,13 +81,14 @@ def _print_bulk(preview: BulkPreview) -> None:
         say(f"and {preview.count - len(preview.ids)} more")
 
 
-def show_operation(operation: BulkOperation) -> None:
+def show_operation(operation: View) -> None:
     """Print the progress of an operation, and why jobs were skipped or failed."""
-    progress = "finished" if operation.finished_at else f"{operation.ended} of {operation.total} processed"
-    say(f"{operation.verb} of {operation.total} jobs, {progress}")
+    processed = operation["done"] + operation["failed"] + operation["skipped"]
+    progress = "finished" if operation["is_finished"] else f"{processed} of {operation['total']} processed"
+    say(f"{operation['verb']} of {operation['total']} jobs, {progress}")
     rows = table("outcome", "jobs", "reason", "example", right=("jobs",))
-    rows.add_row("done", str(operation.done), "", "")
-    for code, reason in operation.reasons.items():
+    rows.add_row("done", str(operation["done"]), "", "")
+    for code, reason in operation["reasons"].items():
         rows.add_row(reason["outcome"], str(reason["count"]), plain(code), printable(reason["example"]))
     out().print(rows)
 

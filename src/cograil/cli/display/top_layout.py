@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,7 +11,6 @@ from rich.text import Text
 
 from cograil.cli.display.formatting import STATE_STYLES, ago, duration, number
 from cograil.cli.display.output import plain, state, table
-from cograil.cli.display.top_data import busy
 from cograil.model.states import DISPLAY_STATUSES
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -226,3 +225,9 @@ def _failing(frame: dict[str, Any]) -> Rows:
         ]
         for failure in frame["failing"]
     ]
+
+
+def busy(process: Mapping[str, Any]) -> str:
+    """Return the used and total capacity of a worker, as of its last heartbeat."""
+    info = process["info"] or {}
+    return f"{info['running']}/{info['concurrency']}" if "running" in info else ""

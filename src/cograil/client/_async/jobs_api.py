@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from typing_extensions import Unpack
 
@@ -12,24 +12,32 @@ from cograil.client._async.transport import Transport
 from cograil.client.models import (
     Answered,
     BatchResult,
+    BulkOptions,
+    BulkPreview,
+    BulkProgress,
     Event,
     Explanation,
+    Failure,
     Job,
+    JobCriteria,
     JobFacts,
     JobPage,
     JobProgress,
     JobStatus,
     JobWithNodes,
+    JobWorkflow,
     Json,
     LogLines,
     NewJob,
     Node,
+    NodeTraceback,
     ProgressOfNode,
     Request,
     RequestFacts,
     RetryPreview,
     SignalFacts,
     Timeline,
+    WatchedJob,
     step,
 )
 from cograil.client.trace_context import current_parent
@@ -130,10 +138,42 @@ class JobsApi(Transport):
 
     # -- reading ------------------------------------------------------------------------------------
 
-    async def job(self, job_id: str) -> JobWithNodes:
-        """Return a job with its nodes."""
-        job: JobWithNodes = await self._ask("GET", f"/jobs/{step(job_id)}")
+    async def job(self, job_id: str, *, nodes: Literal["all", "top", "none"] = "all") -> JobWithNodes:
+        """A job with its nodes; `top` leaves out the children of fan-outs."""
+        params = None if nodes == "all" else {"nodes": nodes}
+        job: JobWithNodes = await self._ask("GET", f"/jobs/{step(job_id)}", params=params)
         return job
+
+    async def resolve_job(self, prefix: str) -> str:
+        """Return the complete id of the job whose id begins with this prefix of at least 8 characters."""
+        job_id: str = (await self._ask("GET", f"/jobs/{step(prefix)}/id"))["job_id"]
+        return job_id
+
+    async def search_jobs(self, **criteria: Unpack[JobCriteria]) -> list[Job]:
+        """Return the newest jobs that meet all criteria; `before` is the last id of the previous page."""
+        jobs: list[Job] = (await self._ask("POST", "/jobs/search", dict(criteria)))["jobs"]
+        return jobs
+
+    async def job_workflow(self, job_id: str) -> JobWorkflow:
+        """Return the workflow that a job runs, as it was when the job was created."""
+        workflow: JobWorkflow = await self._ask("GET", f"/jobs/{step(job_id)}/workflow")
+        return workflow
+
+    async def failures(self, job_id: str) -> list[Failure]:
+        """Return the failed nodes of a job and the failed children of its fan-outs, the first to fail first."""
+        failures: list[Failure] = (await self._ask("GET", f"/jobs/{step(job_id)}/failures"))["failures"]
+        return failures
+
+    async def traceback(self, job_id: str, node_id: str) -> NodeTraceback | None:
+        """Return the traceback of the last failed attempt of a node; None if it did not raise."""
+        path = f"/jobs/{step(job_id)}/nodes/{step(node_id)}/traceback"
+        traceback: NodeTraceback | None = (await self._ask("GET", path))["traceback"]
+        return traceback
+
+    async def watch(self, job_id: str, *, after: int | None = None) -> WatchedJob:
+        """Return the progress of a job and its nodes for polling; with `after`, also the later events."""
+        watched: WatchedJob = await self._ask("GET", f"/jobs/{step(job_id)}/watch", params={"after": after})
+        return watched
 
     async def jobs(
         self,
@@ -290,6 +330,28 @@ class JobsApi(Transport):
             return await self.signal(job_id, "reject", **facts)
         answered: Answered = await self._ask("POST", f"/jobs/{step(job_id)}/reject")
         return answered
+
+    async def bulk_cancel(self, **options: Unpack[BulkOptions]) -> Job:
+        """Cancel the pending and running jobs that match; return the job that does it."""
+        job: Job = await self._ask("POST", "/bulk/cancel", dict(options))
+        return job
+
+    async def bulk_retry(self, **options: Unpack[BulkOptions]) -> Job:
+        """Retry the failed jobs that match; return the job that does it."""
+        job: Job = await self._ask("POST", "/bulk/retry", dict(options))
+        return job
+
+    async def preview_bulk(
+        self, verb: Literal["cancel", "retry"], **options: Unpack[BulkOptions]
+    ) -> BulkPreview:
+        """Return how many jobs a bulk operation would change, and the first of them."""
+        preview: BulkPreview = await self._ask("POST", f"/bulk/{verb}", {**options, "preview": True})
+        return preview
+
+    async def bulk(self, job_id: str) -> BulkProgress:
+        """Return the progress of a bulk operation."""
+        progress: BulkProgress = await self._ask("GET", f"/bulk/{step(job_id)}")
+        return progress
 
     async def pause_job(self, job_id: str, reason: str = "") -> Job:
         """Pause a job: running nodes continue, no new ones start."""

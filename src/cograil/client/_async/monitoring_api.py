@@ -11,11 +11,13 @@ from cograil.client.models import (
     FailureMetrics,
     HealthReport,
     Json,
+    Key,
     NamedCheck,
     NodeMetrics,
     NodePage,
     NodeStatus,
     Orchestrators,
+    Overview,
     Process,
     Queue,
     Ready,
@@ -74,6 +76,16 @@ class MonitoringApi(Transport):
         """Return each queue: its queued and running tasks, the oldest age, its workers."""
         queues: list[Queue] = (await self._ask("GET", "/queues/status"))["queues"]
         return queues
+
+    async def overview(self) -> Overview:
+        """Return jobs by status, throughput, queues, processes, waiting jobs with reasons, and failures."""
+        overview: Overview = await self._ask("GET", "/overview")
+        return overview
+
+    async def keys(self) -> list[Key]:
+        """Return the API keys of this tenant without the keys themselves, newest first."""
+        keys: list[Key] = (await self._ask("GET", "/keys"))["keys"]
+        return keys
 
     async def audit(self, *, limit: int = 100, cursor: str | None = None) -> AuditPage:
         """Return a page of the audit log, newest first."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from cograil.client._async.transport import Transport
 from cograil.client.models import (
     Json,
+    Pause,
     PausedQueue,
     PausedWorkflow,
     Published,
+    PublishedFile,
     Workflow,
     WorkflowVersion,
     step,
@@ -22,6 +25,12 @@ class WorkflowsApi(Transport):
     async def publish(self, source: str) -> Published:
         """Publish the source of a workflow file."""
         published: Published = await self._ask("POST", "/workflows", {"source": source})
+        return published
+
+    async def publish_all(self, sources: Sequence[str]) -> list[PublishedFile]:
+        """Publish the texts of several workflow files, all or none."""
+        answer = await self._ask("POST", "/workflows/batch", {"sources": list(sources)})
+        published: list[PublishedFile] = answer["workflows"]
         return published
 
     async def workflows(self) -> list[WorkflowVersion]:
@@ -40,6 +49,11 @@ class WorkflowsApi(Transport):
         answer = await self._ask("GET", f"/workflows/{step(workflow_id)}/versions")
         versions: list[WorkflowVersion] = answer["versions"]
         return versions
+
+    async def pauses(self) -> list[Pause]:
+        """Return everything that is paused."""
+        pauses: list[Pause] = (await self._ask("GET", "/pauses"))["pauses"]
+        return pauses
 
     async def pause_workflow(self, workflow_id: str, reason: str = "") -> PausedWorkflow:
         """Pause a workflow: its jobs start no new nodes."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from typing_extensions import Unpack
 
@@ -15,24 +15,32 @@ from cograil.client._sync.transport import Transport
 from cograil.client.models import (
     Answered,
     BatchResult,
+    BulkOptions,
+    BulkPreview,
+    BulkProgress,
     Event,
     Explanation,
+    Failure,
     Job,
+    JobCriteria,
     JobFacts,
     JobPage,
     JobProgress,
     JobStatus,
     JobWithNodes,
+    JobWorkflow,
     Json,
     LogLines,
     NewJob,
     Node,
+    NodeTraceback,
     ProgressOfNode,
     Request,
     RequestFacts,
     RetryPreview,
     SignalFacts,
     Timeline,
+    WatchedJob,
     step,
 )
 from cograil.client.trace_context import current_parent
@@ -131,10 +139,42 @@ class JobsApi(Transport):
 
     # -- reading ------------------------------------------------------------------------------------
 
-    def job(self, job_id: str) -> JobWithNodes:
-        """Return a job with its nodes."""
-        job: JobWithNodes = self._ask("GET", f"/jobs/{step(job_id)}")
+    def job(self, job_id: str, *, nodes: Literal["all", "top", "none"] = "all") -> JobWithNodes:
+        """A job with its nodes; `top` leaves out the children of fan-outs."""
+        params = None if nodes == "all" else {"nodes": nodes}
+        job: JobWithNodes = self._ask("GET", f"/jobs/{step(job_id)}", params=params)
         return job
+
+    def resolve_job(self, prefix: str) -> str:
+        """Return the complete id of the job whose id begins with this prefix of at least 8 characters."""
+        job_id: str = (self._ask("GET", f"/jobs/{step(prefix)}/id"))["job_id"]
+        return job_id
+
+    def search_jobs(self, **criteria: Unpack[JobCriteria]) -> list[Job]:
+        """Return the newest jobs that meet all criteria; `before` is the last id of the previous page."""
+        jobs: list[Job] = (self._ask("POST", "/jobs/search", dict(criteria)))["jobs"]
+        return jobs
+
+    def job_workflow(self, job_id: str) -> JobWorkflow:
+        """Return the workflow that a job runs, as it was when the job was created."""
+        workflow: JobWorkflow = self._ask("GET", f"/jobs/{step(job_id)}/workflow")
+        return workflow
+
+    def failures(self, job_id: str) -> list[Failure]:
+        """Return the failed nodes of a job and the failed children of its fan-outs, the first to fail first."""
+        failures: list[Failure] = (self._ask("GET", f"/jobs/{step(job_id)}/failures"))["failures"]
+        return failures
+
+    def traceback(self, job_id: str, node_id: str) -> NodeTraceback | None:
+        """Return the traceback of the last failed attempt of a node; None if it did not raise."""
+        path = f"/jobs/{step(job_id)}/nodes/{step(node_id)}/traceback"
+        traceback: NodeTraceback | None = (self._ask("GET", path))["traceback"]
+        return traceback
+
+    def watch(self, job_id: str, *, after: int | None = None) -> WatchedJob:
+        """Return the progress of a job and its nodes for polling; with `after`, also the later events."""
+        watched: WatchedJob = self._ask("GET", f"/jobs/{step(job_id)}/watch", params={"after": after})
+        return watched
 
     def jobs(
         self,
@@ -290,6 +330,26 @@ class JobsApi(Transport):
             return self.signal(job_id, "reject", **facts)
         answered: Answered = self._ask("POST", f"/jobs/{step(job_id)}/reject")
         return answered
+
+    def bulk_cancel(self, **options: Unpack[BulkOptions]) -> Job:
+        """Cancel the pending and running jobs that match; return the job that does it."""
+        job: Job = self._ask("POST", "/bulk/cancel", dict(options))
+        return job
+
+    def bulk_retry(self, **options: Unpack[BulkOptions]) -> Job:
+        """Retry the failed jobs that match; return the job that does it."""
+        job: Job = self._ask("POST", "/bulk/retry", dict(options))
+        return job
+
+    def preview_bulk(self, verb: Literal["cancel", "retry"], **options: Unpack[BulkOptions]) -> BulkPreview:
+        """Return how many jobs a bulk operation would change, and the first of them."""
+        preview: BulkPreview = self._ask("POST", f"/bulk/{verb}", {**options, "preview": True})
+        return preview
+
+    def bulk(self, job_id: str) -> BulkProgress:
+        """Return the progress of a bulk operation."""
+        progress: BulkProgress = self._ask("GET", f"/bulk/{step(job_id)}")
+        return progress
 
     def pause_job(self, job_id: str, reason: str = "") -> Job:
         """Pause a job: running nodes continue, no new ones start."""

@@ -14,11 +14,13 @@ from cograil.client.models import (
     FailureMetrics,
     HealthReport,
     Json,
+    Key,
     NamedCheck,
     NodeMetrics,
     NodePage,
     NodeStatus,
     Orchestrators,
+    Overview,
     Process,
     Queue,
     Ready,
@@ -77,6 +79,16 @@ class MonitoringApi(Transport):
         """Return each queue: its queued and running tasks, the oldest age, its workers."""
         queues: list[Queue] = (self._ask("GET", "/queues/status"))["queues"]
         return queues
+
+    def overview(self) -> Overview:
+        """Return jobs by status, throughput, queues, processes, waiting jobs with reasons, and failures."""
+        overview: Overview = self._ask("GET", "/overview")
+        return overview
+
+    def keys(self) -> list[Key]:
+        """Return the API keys of this tenant without the keys themselves, newest first."""
+        keys: list[Key] = (self._ask("GET", "/keys"))["keys"]
+        return keys
 
     def audit(self, *, limit: int = 100, cursor: str | None = None) -> AuditPage:
         """Return a page of the audit log, newest first."""

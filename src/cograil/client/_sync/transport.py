@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import httpx2
 
-from cograil.client.errors import ApiError, Unreachable, problem_of
+from cograil.client.errors import ApiError, NotCograil, Unreachable, problem_of
 from cograil.client.models import Json
 from cograil.client.trace_context import current_parent
 
@@ -56,7 +56,11 @@ class Transport:
     ) -> Any:
         """Return the response of a path under the prefix."""
         answer = self._send(method, PREFIX + path, body, params=params, headers=headers or {}, wait=wait)
-        return answer.json()
+        try:
+            return answer.json()
+        except ValueError:
+            kind = answer.headers.get("content-type", "")
+            raise NotCograil(str(self._http.base_url), answer.status_code, kind) from None
 
     def _send(
         self,
@@ -86,5 +90,6 @@ class Transport:
         except httpx2.TransportError as error:
             raise Unreachable(f"{self._http.base_url} does not answer: {error}") from error
         if answer.status_code >= 400 and answer.status_code not in also:
-            raise ApiError(answer.status_code, problem_of(answer.content))
+            retry_after = answer.headers.get("retry-after", "")
+            raise ApiError(answer.status_code, problem_of(answer.content), retry_after=retry_after)
         return answer

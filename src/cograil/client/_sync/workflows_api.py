@@ -5,14 +5,17 @@ Written by `make docs` from _async/workflows_api.py; do not edit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from cograil.client._sync.transport import Transport
 from cograil.client.models import (
     Json,
+    Pause,
     PausedQueue,
     PausedWorkflow,
     Published,
+    PublishedFile,
     Workflow,
     WorkflowVersion,
     step,
@@ -25,6 +28,12 @@ class WorkflowsApi(Transport):
     def publish(self, source: str) -> Published:
         """Publish the source of a workflow file."""
         published: Published = self._ask("POST", "/workflows", {"source": source})
+        return published
+
+    def publish_all(self, sources: Sequence[str]) -> list[PublishedFile]:
+        """Publish the texts of several workflow files, all or none."""
+        answer = self._ask("POST", "/workflows/batch", {"sources": list(sources)})
+        published: list[PublishedFile] = answer["workflows"]
         return published
 
     def workflows(self) -> list[WorkflowVersion]:
@@ -43,6 +52,11 @@ class WorkflowsApi(Transport):
         answer = self._ask("GET", f"/workflows/{step(workflow_id)}/versions")
         versions: list[WorkflowVersion] = answer["versions"]
         return versions
+
+    def pauses(self) -> list[Pause]:
+        """Return everything that is paused."""
+        pauses: list[Pause] = (self._ask("GET", "/pauses"))["pauses"]
+        return pauses
 
     def pause_workflow(self, workflow_id: str, reason: str = "") -> PausedWorkflow:
         """Pause a workflow: its jobs start no new nodes."""

@@ -227,7 +227,7 @@ async def _signal(call: Call, body: Signal) -> Response:
         decided = await signal(tx, call.context.engine_context, job_id, answer)
         data = {"node_id": node_id, "by": answer.by, "reason": body.reason}
         await call.audit(tx, f"signal {body.name}", job_id, **data)
-    return reply({"job_id": job_id, "node_id": node_id} | asdict(decided))
+    return reply({"job_id": job_id, "node_id": node_id, "by": answer.by} | asdict(decided))
 
 
 @job_actions.post(

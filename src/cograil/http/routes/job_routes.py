@@ -225,17 +225,32 @@ def labels_of(text: str) -> dict[str, str | None]:
     return labels
 
 
+class NodeChoice(Query):
+    """All nodes, only the nodes of the workflow without the children of fan-outs, or no nodes."""
+
+    nodes: Literal["all", "top", "none"] = "all"
+
+
 @jobs.get(
     "/jobs/{job_id}",
     "viewer",
+    query=NodeChoice,
     responses={200: "the job with its nodes"},
     response_model=job_schemas.JobWithNodes,
 )
 async def show_job(call: Call) -> Response:
-    """Show a job with its nodes."""
+    """Show a job with its nodes.
+
+    `nodes=top` leaves out the children of fan-outs, `nodes=none` all nodes.
+    """
+    choice = call.query.nodes
     async with call.transaction("show") as tx:
         job, workflow = await find_job(call, tx)
-        nodes = await job_queries.list_nodes(tx, job["job_id"], workflow, tenant=call.caller.tenant)
+        nodes: list[View] = []
+        if choice != "none":
+            nodes = await job_queries.list_nodes(
+                tx, job["job_id"], workflow, tenant=call.caller.tenant, children=choice == "all"
+            )
     summary = Counter(node["status"] for node in nodes)
     return reply({"job": job, "nodes": nodes, "node_summary": summary})
 

@@ -12,7 +12,7 @@ from cograil import clock
 from cograil.api_schemas import job_schemas, monitoring_schemas
 from cograil.errors import InvalidInput, Problem, WorkflowNotFound
 from cograil.http.routes.job_action_routes import ReasonBody, actor, cancel_job
-from cograil.http.routes.job_routes import NewJobBody, show_job, submit_job
+from cograil.http.routes.job_routes import NewJobBody, NodeChoice, show_job, submit_job
 from cograil.http.routes.job_view_routes import NodesOf, list_nodes
 from cograil.http.server.dispatcher import Call, reply
 from cograil.http.server.problem_details import Refusal
@@ -20,10 +20,11 @@ from cograil.http.server.request_parsing import Body, Query
 from cograil.http.server.routing import Router
 from cograil.store import job_queries
 from cograil.store import monitoring_queries as store
-from cograil.store.api_keys import list_audit
+from cograil.store.api_keys import list_audit, list_keys
 from cograil.store.job_queries import View
 from cograil.store.workflow_queries import find_workflow
 from cograil.verbs import pause
+from cograil.verbs.overview import load_overview
 
 monitoring = Router("observing")
 job_metrics = Router("metrics")
@@ -376,6 +377,31 @@ async def show_audit(call: Call) -> Response:
     return reply({"entries": entries, "next_cursor": cursor})
 
 
+@monitoring.get(
+    "/keys",
+    "admin",
+    responses={200: "without the keys themselves"},
+    response_model=monitoring_schemas.KeyList,
+)
+async def show_keys(call: Call) -> Response:
+    """List the API keys of this tenant, newest first."""
+    async with call.transaction("show") as tx:
+        return reply({"keys": await list_keys(tx, call.caller.tenant)})
+
+
+@monitoring.get(
+    "/overview",
+    "operator",
+    responses={200: "what `cograil top` shows"},
+    response_model=monitoring_schemas.Overview,
+)
+async def show_overview(call: Call) -> Response:
+    """Show jobs by status, throughput, queues, processes, the oldest waiting jobs with reasons, and failures."""
+    async with call.transaction("show") as tx:
+        definitions = call.context.engine_context.definitions
+        return reply(await load_overview(tx, definitions, call.caller.tenant))
+
+
 # -- aliases for the paths of the first design ----------------------------------------------------------
 
 dag.post(
@@ -394,6 +420,7 @@ dag.post(
 dag.get(
     "/jobs/{job_id}",
     "viewer",
+    query=NodeChoice,
     response_model=job_schemas.JobWithNodes,
     responses={200: "the job with its nodes"},
 )(show_job)

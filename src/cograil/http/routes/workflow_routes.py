@@ -15,19 +15,32 @@ from cograil.http.routes.job_action_routes import ReasonBody, actor
 from cograil.http.server.dispatcher import Call, reply
 from cograil.http.server.request_parsing import Body, Query
 from cograil.http.server.routing import Router
+from cograil.model.workflow import Json, Workflow
 from cograil.store import workflow_queries as store
+from cograil.store.database import Transaction
 from cograil.verbs import pause
 from cograil.verbs.file_schedules import sync_schedules
-from cograil.verbs.publish import publish
+from cograil.verbs.publish import missing_handlers, publish
 
 workflows = Router("workflows")
 MAX_SOURCE = 256 * 1024
+MAX_SOURCES = 200
+MAX_SOURCES_BODY = 8 * 1024 * 1024
 
 
 class WorkflowSource(Body):
     """The source of a workflow file."""
 
     source: Annotated[str, Field(min_length=1, max_length=MAX_SOURCE)]
+
+
+class Sources(Body):
+    """The texts of several workflow files."""
+
+    sources: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=MAX_SOURCE)]],
+        Field(min_length=1, max_length=MAX_SOURCES),
+    ]
 
 
 class Version(Query):
@@ -51,21 +64,51 @@ async def publish_workflow(call: Call) -> Response:
     """Publish a version of a workflow, and the schedules of its file."""
     workflow = await asyncio.to_thread(read_workflow, call.body.source)
     async with call.transaction("publish") as tx:
-        publication = await publish(tx, workflow, call.body.source, call.caller.tenant)
-        engine_context, tenant = call.context.engine_context, call.caller.tenant
-        changes = await sync_schedules(tx, engine_context, workflow, tenant, by=actor(call))
-        target = f"{workflow.workflow_id} {workflow.version}"
-        if publication.is_new:
-            await call.audit(tx, "publish", target)
-        for change in changes:
-            await call.audit(tx, f"{change.verb} schedule", change.name, workflow_id=workflow.workflow_id)
-    answer = {
-        "workflow_id": workflow.workflow_id,
-        "version": workflow.version,
-        "is_new": publication.is_new,
+        published = await _publish(call, tx, workflow, call.body.source)
+    fields = ("workflow_id", "version", "is_new", "schedules")
+    return reply({name: published[name] for name in fields}, 201 if published["is_new"] else 200)
+
+
+@workflows.post(
+    "/workflows/batch",
+    "operator",
+    body=Sources,
+    max_body=MAX_SOURCES_BODY,
+    responses={
+        200: "for each file, in order, what publishing did",
+        409: "other content has this version, or a schedule its name",
+    },
+    response_model=job_schemas.PublishedFiles,
+)
+async def publish_workflows(call: Call) -> Response:
+    """Publish several workflow files and their schedules, all or none."""
+    sources = call.body.sources
+    workflows = [await asyncio.to_thread(read_workflow, source) for source in sources]
+    async with call.transaction("publish") as tx:
+        published = [
+            await _publish(call, tx, workflow, source)
+            for workflow, source in zip(workflows, sources, strict=True)
+        ]
+    return reply({"workflows": published})
+
+
+async def _publish(call: Call, tx: Transaction, workflow: Workflow, source: str) -> dict[str, Json]:
+    """Publish one version with its schedules, and record both in the audit log."""
+    tenant = call.caller.tenant
+    published = await publish(tx, workflow, source, tenant)
+    changes = await sync_schedules(tx, call.context.engine_context, workflow, tenant, by=actor(call))
+    if published.is_new:
+        await call.audit(tx, "publish", f"{workflow.workflow_id} {workflow.version}")
+    for change in changes:
+        await call.audit(tx, f"{change.verb} schedule", change.name, workflow_id=workflow.workflow_id)
+    return {
+        "workflow_id": published.workflow_id,
+        "version": published.version,
+        "digest": published.digest,
+        "is_new": published.is_new,
         "schedules": [change._asdict() for change in changes],
+        "warnings": await missing_handlers(tx, workflow),
     }
-    return reply(answer, 201 if publication.is_new else 200)
 
 
 @workflows.get(

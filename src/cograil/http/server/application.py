@@ -14,10 +14,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cograil.errors import RolesMissing, UnsafeDatabase
 from cograil.http.auth.authentication import KeyAuthenticator, is_local
+from cograil.http.routes.bulk_routes import bulk_operations
 from cograil.http.routes.gateway_submit_routes import gateway_submits
 from cograil.http.routes.handler_test_routes import handler_tests
 from cograil.http.routes.health_routes import health
 from cograil.http.routes.job_action_routes import job_actions
+from cograil.http.routes.job_lookup_routes import job_lookups
 from cograil.http.routes.job_routes import jobs
 from cograil.http.routes.job_view_routes import job_views
 from cograil.http.routes.monitoring_routes import dag, job_metrics, monitoring
@@ -50,6 +52,8 @@ ROUTERS: Sequence[Router] = (
     gateway_submits,
     job_actions,
     job_views,
+    job_lookups,
+    bulk_operations,
     workflows,
     workers,
     webhooks,

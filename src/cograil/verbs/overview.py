@@ -1,16 +1,14 @@
-"""The data of `cograil top`. Every query reads a bounded number of rows."""
+"""The overview of an instance that `cograil top` shows. Every query reads a bounded number of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
-from cograil.cli.instance_client import InstanceClient
 from cograil.store import job_queries, monitoring_queries
 from cograil.store.database import Transaction
 from cograil.store.gateway_queries import count_shown_jobs
 from cograil.store.job_queries import View
+from cograil.verbs.definition_cache import DefinitionCache
 from cograil.verbs.explain import explain
 
 MINUTES = 30
@@ -20,28 +18,27 @@ FAILURE_HOURS = 24
 PROCESS_FIELDS = ("name", "state", "is_live", "queues", "info", "started_at", "pulsed_at")
 
 
-async def load_frame(client: InstanceClient, tenant: str) -> View:
-    """Load one frame in one transaction."""
-    async with client.db.transaction("show", tenant=tenant) as tx:
-        counts = await count_shown_jobs(tx, tenant)
-        processes = await job_queries.list_processes(tx)
-        news_seconds, unknown = await monitoring_queries.health_work(tx, tenant)
-        since = tx.now - timedelta(hours=FAILURE_HOURS)
-        failures = await monitoring_queries.failure_metrics(tx, tenant, since, None, FAILURES)
-        return {
-            "at": tx.now,
-            "tenant": tenant,
-            "jobs": dict(counts.by_status),
-            "truncated": counts.truncated,
-            "throughput": await _throughput(tx, tenant),
-            "queues": await monitoring_queries.queue_status(tx, tenant),
-            "workers": _of_kind(processes, "worker"),
-            "orchestrators": _of_kind(processes, "orchestrator"),
-            "oldest_news_seconds": news_seconds,
-            "missing_handlers": unknown,
-            "waiting": await _waiting(client, tx, tenant),
-            "failing": failures["failures"],
-        }
+async def load_overview(tx: Transaction, definitions: DefinitionCache, tenant: str) -> View:
+    """Load jobs, throughput, queues, processes, waiting jobs with reasons, and failures."""
+    counts = await count_shown_jobs(tx, tenant)
+    processes = await job_queries.list_processes(tx)
+    news_seconds, unknown = await monitoring_queries.health_work(tx, tenant)
+    since = tx.now - timedelta(hours=FAILURE_HOURS)
+    failures = await monitoring_queries.failure_metrics(tx, tenant, since, None, FAILURES)
+    return {
+        "at": tx.now,
+        "tenant": tenant,
+        "jobs": dict(counts.by_status),
+        "truncated": counts.truncated,
+        "throughput": await _throughput(tx, tenant),
+        "queues": await monitoring_queries.queue_status(tx, tenant),
+        "workers": _of_kind(processes, "worker"),
+        "orchestrators": _of_kind(processes, "orchestrator"),
+        "oldest_news_seconds": news_seconds,
+        "missing_handlers": unknown,
+        "waiting": await _waiting(tx, definitions, tenant),
+        "failing": failures["failures"],
+    }
 
 
 async def _throughput(tx: Transaction, tenant: str) -> View:
@@ -67,18 +64,12 @@ def _of_kind(processes: list[View], kind: str) -> list[View]:
     ]
 
 
-async def _waiting(client: InstanceClient, tx: Transaction, tenant: str) -> list[View]:
+async def _waiting(tx: Transaction, definitions: DefinitionCache, tenant: str) -> list[View]:
     """Return the oldest open jobs, each with its first blocker."""
     waiting = []
     for job in await monitoring_queries.oldest_jobs(tx, tenant, WAITING):
-        explanation = await explain(tx, client.engine_context.definitions, job["job_id"], tenant)
+        explanation = await explain(tx, definitions, job["job_id"], tenant)
         blocker = explanation.blockers[0] if explanation.blockers else None
         why = None if blocker is None else {"kind": blocker.kind, "message": blocker.message}
         waiting.append(job | {"why": why})
     return waiting
-
-
-def busy(process: Mapping[str, Any]) -> str:
-    """Return the used and total capacity of a worker, as of its last heartbeat."""
-    info = process["info"] or {}
-    return f"{info['running']}/{info['concurrency']}" if "running" in info else ""
