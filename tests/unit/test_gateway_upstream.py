@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
-from cograil.gateway.upstream_client import UpstreamTimeout, Upstream
+from cograil.gateway.upstream_client import Upstream, UpstreamTimeout
 
 SECONDS = 0.5
 
