@@ -14,7 +14,7 @@ from cograil.cli.display.job_progress import draw_job
 from cograil.definitions import read_workflow
 from cograil.processes import private_instance, run_async
 from cograil.settings import load_settings
-from cograil.store.job_progress_queries import JobProgressSnapshot, glance
+from cograil.store.job_progress_queries import JobProgressSnapshot, load_progress
 from cograil.verbs.advance import EngineContext
 from cograil.verbs.publish import publish
 from cograil.verbs.submit import Submission, submit
@@ -34,7 +34,7 @@ async def record(directory: str) -> list[JobProgressSnapshot]:
             (job_id,) = await submit(tx, EngineContext(), [Submission("demo", {"failure_rate": 0.5})])
         while not seen or not seen[-1].is_over:
             async with db.transaction("look") as tx:
-                seen.append(await glance(tx, job_id))
+                seen.append(await load_progress(tx, job_id))
             await asyncio.sleep(0.05)
     return seen
 

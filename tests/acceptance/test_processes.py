@@ -314,7 +314,7 @@ def test_a_log_line_that_cannot_be_written_is_counted_and_forgotten() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     stream, before = os.fdopen(writer, "w"), logs.dropped
-    logs.Lines(stream).msg("nobody reads this")
+    logs.LineWriter(stream).msg("nobody reads this")
     assert logs.dropped == before + 1
     with pytest.raises(BrokenPipeError):
         stream.close()

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 import structlog.testing
+from psycopg import AsyncConnection
 from tests.support.harness import Harness
 
 from cograil import fault_injection
@@ -64,7 +65,7 @@ async def test_a_server_that_is_slow_in_its_first_transaction_begins_again(
     """As on a machine that stalls: the database takes the session away meanwhile."""
     real, looks = database._begin, 0
 
-    async def cut_once(connection: database.AsyncConnection[database.Row], words: bytes) -> object:
+    async def cut_once(connection: AsyncConnection[database.Row], words: bytes) -> object:
         nonlocal looks
         looks += 1
         now = await real(connection, words)

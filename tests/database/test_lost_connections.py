@@ -15,7 +15,8 @@ from tests.conftest import NOT_DURABLE, Eventually
 
 from cograil.embedded.postgres_server import EmbeddedPostgres
 from cograil.settings import DatabaseSettings
-from cograil.store.database import Database, Undone, engine_conninfo
+from cograil.store.database import Database, Undone
+from cograil.store.session_settings import engine_conninfo
 from cograil.store.statements import Statement
 
 ONE = Statement("one", "select 1", "select 1")

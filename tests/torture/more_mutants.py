@@ -11,7 +11,6 @@ from typing import Any
 
 from tests.torture.split_transactions import commit_halfway
 
-from cograil.delivery import relay
 from cograil.engine import approvals
 from cograil.http.server import dispatcher, submit_batcher
 from cograil.model.outcome import Completed, Failed, WorkItem
@@ -126,7 +125,7 @@ def _end_apart() -> None:
         await commit_halfway(tx)
         return await insert_outbox(tx, *order)
 
-    relay.store.insert_outbox = commit_and_tell  # type: ignore[assignment]
+    outbox_queries.insert_outbox = commit_and_tell  # type: ignore[assignment]
 
 
 # -- what is kept ------------------------------------------------------------------------------------

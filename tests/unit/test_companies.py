@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cograil.apps.companies import field_map
-from cograil.apps.companies.constants import INPI, RCS, RECHERCHE, SOURCE_CODES, SOURCES
+from cograil.apps.companies.constants import INPI, PRIVATE, RCS, RECHERCHE, SOURCE_CODES, SOURCES
 from cograil.apps.companies.handlers import bucket_of
 from cograil.apps.companies.identifiers import Identifiers, doubts, is_luhn, is_plausible_siret
 from cograil.apps.companies.legal_forms import LABELS
@@ -242,7 +242,7 @@ def test_a_company_that_does_not_want_to_be_shown_is_not_named_by_inpi_either() 
     answer = {"formality": {"diffusionINSEE": "N", "content": {"personnePhysique": body}}}
     fields = field_map.inpi_fields(answer)
     assert fields["data_masked"]
-    assert {fields[name] for name in field_map.PRIVATE} == {None}
+    assert {fields[name] for name in PRIVATE} == {None}
     assert (fields["city"], fields["country_code"]) == ("DAX", "FR")
     answer["formality"]["diffusionINSEE"] = "O"
     assert field_map.inpi_fields(answer)["legal_name"] == "Anne DURAND"

@@ -17,8 +17,8 @@ from tests.support.api_client import serve_api
 from tests.support.harness import open_harness, quick_settings
 from tests.support.page_client import PageClient, check_required_roles
 
-from cograil.apps.documents.file_pages import documents
 from cograil.apps.documents.layout import Folder
+from cograil.apps.documents.pages import documents
 from cograil.store.task_queries import save_progress
 
 PLACE = "/ui/documents"
