@@ -245,8 +245,8 @@ async def test_a_job_whose_input_did_not_fit_is_not_retried_as_it_is(harness: Ha
 
 POISON = [
     ('{"url": "http://127.0.0.1:9/x", "events": 5}', "events of a callback must be a list"),
-    ('"x"', "a callback is an object with a url"),
-    ('{"url": {"a": 1}}', "a callback is an object with a url"),
+    ('"x"', "a callback must be an object with a url"),
+    ('{"url": {"a": 1}}', "a callback must be an object with a url"),
     ('{"url": "http://127.0.0.1:9/x", "events": [{}]}', "TypeError"),
     ('{"url": "http://127.0.0.1:9/x", "events": [1e400]}', "JSONDecodeError"),
     ('{"url": "http://127.0.0.1:9/x", "headers": [[]]}', "headers an object"),
