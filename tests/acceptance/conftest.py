@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from gateway_site import Caller, Site, open_site
-from instances import QUICK, Running, Start, lives
+from tests.acceptance.gateway_site import Caller, Site, open_site
+from tests.acceptance.instances import QUICK, Running, Start, lives
 
 from cograil.embedded.postgres_server import EmbeddedPostgres
 

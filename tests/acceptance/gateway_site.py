@@ -20,7 +20,7 @@ from typing import Any
 
 import httpx2
 import psycopg
-from instances import QUICK
+from tests.acceptance.instances import QUICK
 from tests.support.openapi_check import gateway_checker
 
 from cograil.embedded.data_directory import read_instance

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from instances import Running, Start
+from tests.acceptance.instances import Running, Start
 from tests.conftest import Eventually
 from tests.support.event_streams import open_event_stream, open_websocket, write_request_head
 

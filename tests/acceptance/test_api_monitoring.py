@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from instances import Running, Start
+from tests.acceptance.instances import Running, Start
 from tests.conftest import Eventually
 
 FLOWS = {

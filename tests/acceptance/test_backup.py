@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import make_conninfo
-from shell import Shell, shell_in
-from test_own_postgres import Server, create_login, rights_in, run_as_admin, server
+from tests.acceptance.shell import Shell, shell_in
+from tests.acceptance.test_own_postgres import Server, create_login, rights_in, run_as_admin, server
 
 from cograil.embedded.postgres_server import EmbeddedPostgres
 

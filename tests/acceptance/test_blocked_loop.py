@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from instances import Start, open_client_lab
+from tests.acceptance.instances import Start, open_client_lab
 from tests.support.harness import Harness
 
 HANDLERS = """

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
-from instances import Start
+from tests.acceptance.instances import Start
 
 ROOT = Path(__file__).parents[2]
 

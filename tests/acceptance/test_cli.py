@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from shell import CONTROL, FILES, Shell, shell_in
+from tests.acceptance.shell import CONTROL, FILES, Shell, shell_in
 
 from cograil.embedded.data_directory import read_instance
 

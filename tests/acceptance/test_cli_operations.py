@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from shell import Shell, shell_in
+from tests.acceptance.shell import Shell, shell_in
 
 # The worker dies with the second step of each attempt before it commits; `up` starts another.
 FAULT = "bulk.commit.before:2:kill9"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
-from shell import CONTROL, Shell, shell_in
+from tests.acceptance.shell import CONTROL, Shell, shell_in
 
 from cograil.cli import ENTRIES, cli
 from cograil.cli.commands.demo_command import use_embedded_database

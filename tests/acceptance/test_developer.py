@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from shell import Answer, Shell, shell_in
+from tests.acceptance.shell import Answer, Shell, shell_in
 
 HANDLERS = """
 import asyncio

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shell import Shell, shell_in
+from tests.acceptance.shell import Shell, shell_in
 
 from cograil.definitions import read_workflow
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import httpx2
-from instances import Running, Start
-from shell import shell_in
+from tests.acceptance.instances import Running, Start
+from tests.acceptance.shell import shell_in
 from tests.conftest import Eventually
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from gateway_site import SUBMIT, Caller, Site, until
+from tests.acceptance.gateway_site import SUBMIT, Caller, Site, until
 
 # -- requests ---------------------------------------------------------------------------------------------
 

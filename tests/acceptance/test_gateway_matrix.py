@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from gateway_site import SUBMIT, Caller, Site, until
+from tests.acceptance.gateway_site import SUBMIT, Caller, Site, until
 from tests.support.access_matrix import UNKNOWN_NAMES, MaskedReply, fill_path, mask_reply, query_string
 
 from cograil.gateway.gateway_context import with_prefix

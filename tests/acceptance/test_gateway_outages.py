@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gateway_site import SUBMIT, Caller, Scripted, Site, answers, cograil, free_port, until
+from tests.acceptance.gateway_site import SUBMIT, Caller, Scripted, Site, answers, cograil, free_port, until
 
 from cograil.embedded.data_directory import read_instance
 

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from gateway_site import answers, free_port
-from instances import Start
+from tests.acceptance.gateway_site import answers, free_port
+from tests.acceptance.instances import Start
 from tests.conftest import Eventually
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from shell import shell_in
+from tests.acceptance.shell import shell_in
 
 WORKFLOW = """\
 workflow_id: ask

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from instances import Start
+from tests.acceptance.instances import Start
 from tests.conftest import Eventually
 
 from cograil.embedded.data_directory import read_instance

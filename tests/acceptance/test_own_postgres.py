@@ -18,7 +18,7 @@ import httpx2
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
-from shell import Shell, shell_in
+from tests.acceptance.shell import Shell, shell_in
 
 from cograil.embedded.postgres_binaries import Binaries, binaries, installed
 from cograil.embedded.postgres_server import EmbeddedPostgres

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from instances import Start, open_client_lab
+from tests.acceptance.instances import Start, open_client_lab
 from tests.support.harness import Harness
 
 # The killer waits until somebody shares its worker, but not for ever: in the end it runs alone.

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from gateway_site import answers, free_port
-from instances import Running, Start, lives, open_client_lab
+from tests.acceptance.gateway_site import answers, free_port
+from tests.acceptance.instances import Running, Start, lives, open_client_lab
 from tests.support.harness import Harness
 
 from cograil import logs

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from instances import Running, Start
+from tests.acceptance.instances import Running, Start
 from tests.support.harness import Harness, open_harness
 from tests.support.webhook_receiver import (
     WebhookReceiver,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from instances import Start
-from shell import Shell, shell_in
+from tests.acceptance.instances import Start
+from tests.acceptance.shell import Shell, shell_in
 from tests.support.webhook_receiver import SECRET, http_response, open_receiver, respond_in_turn
 
 NOBODY = "019a8f2e-77aa-7000-8000-000000000000"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collectors import Collector, collecting
-from instances import Running, Start
+from tests.acceptance.collectors import Collector, collecting
+from tests.acceptance.instances import Running, Start
 
 HANDLERS = """\
 import logging

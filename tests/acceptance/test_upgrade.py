@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import history
 import psycopg
 import pytest
-from history import Program
-from instances import Running, Start
-from upgrade_flows import APP, CORE, LATER, TWICE, text_of
+from tests.acceptance import history
+from tests.acceptance.history import Program
+from tests.acceptance.instances import Running, Start
+from tests.acceptance.upgrade_flows import APP, CORE, LATER, TWICE, text_of
 
 from cograil.store.migrate import known_migrations
 

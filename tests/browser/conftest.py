@@ -15,8 +15,8 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from tests.browser.ui_site_process import SiteProxy, ui_site_process
 from tests.components import need
-from ui_site_process import SiteProxy, ui_site_process
 
 SESSION = "session"
 

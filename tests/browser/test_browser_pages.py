@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Page, expect
-from ui_site import LONG_NAME, LONG_NODE
+from tests.browser.ui_site import LONG_NAME, LONG_NODE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 AXE = Path(__file__).with_name("vendor") / "axe.min.js"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app_data import (
+from tests.browser.app_data import (
     add_companies,
     add_documents,
     enable_companies,

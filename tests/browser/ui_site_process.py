@@ -16,7 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from ui_site import SiteInfo, fill_site
+from tests.browser.ui_site import SiteInfo, fill_site
 
 TO_BEGIN_SECONDS, TO_END_SECONDS = 60.0, 15.0
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from test_api_audit import Clerk
 from tests.apps.captures.capture_api import sample
 from tests.apps.documents.document_site import DocumentSite
+from tests.database.test_api_audit import Clerk
 from tests.support.api_client import ApiClient
 from tests.support.harness import Harness, quick_settings
 

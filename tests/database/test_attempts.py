@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import structlog.testing
-from test_workers import one
+from tests.database.test_workers import one
 from tests.support.harness import Harness, quick_settings
 
 from cograil.errors import DatabaseUnavailable

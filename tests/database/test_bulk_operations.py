@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_workers import one
+from tests.database.test_workers import one
 from tests.support.harness import Harness
 
 from cograil import fault_injection

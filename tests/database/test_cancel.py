@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from test_workers import one
+from tests.database.test_workers import one
 from tests.support.harness import Harness, ManualWorker, quick_settings
 
 from cograil.errors import AlreadyTerminal, JobNotFound

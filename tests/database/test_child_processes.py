@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from test_workers import one
+from tests.database.test_workers import one
 from tests.support import child_handlers  # registers the handlers, here and in the children
 from tests.support.harness import Harness, quick_settings
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from test_workers import one
+from tests.database.test_workers import one
 from tests.support.harness import Harness
 
 from cograil.runners.handler_registry import Registry

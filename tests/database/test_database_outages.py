@@ -13,8 +13,8 @@ import psutil
 import psycopg
 import pytest
 import pytest_asyncio
-from test_worker_database_timeout import Patient
 from tests.conftest import Eventually
+from tests.database.test_worker_database_timeout import Patient
 from tests.support.api_client import ApiClient, serve_api
 from tests.support.harness import Harness, open_harness, quick_settings
 

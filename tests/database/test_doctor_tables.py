@@ -12,7 +12,7 @@ import psycopg
 import pytest
 import pytest_asyncio
 from psycopg.conninfo import make_conninfo
-from test_workers import one
+from tests.database.test_workers import one
 from tests.support.harness import Harness
 
 from cograil.embedded.postgres_server import EmbeddedPostgres, create_database

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from test_workers import one
+from tests.database.test_workers import one
 from tests.support import child_handlers  # noqa: F401  registers the handlers, here and in the children
 from tests.support.harness import Harness, quick_settings
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from test_workers import one
+from tests.database.test_workers import one
 from tests.support.harness import Harness
 
 from cograil.cli.display.job_description import show_job, show_node

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from test_workers import one, warnings
+from tests.database.test_workers import one, warnings
 from tests.support import child_handlers  # noqa: F401  registers the handlers, here and in the children
 from tests.support.harness import Harness, ManualWorker
 from tests.support.webhook_receiver import open_receiver, relay_settings, run_relay

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from test_primitives_property import LONG, ONE, Died
+from tests.database.test_primitives_property import LONG, ONE, Died
 from tests.support.harness import Harness, open_harness
 
 from cograil.store.database import Transaction

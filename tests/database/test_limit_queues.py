@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 import pytest
-from test_limits import let_go, states
-from test_long_transactions import entries
+from tests.database.test_limits import let_go, states
+from tests.database.test_long_transactions import entries
 from tests.support.harness import Harness, open_harness, quick_settings
 
 from cograil.errors import InvalidInput

@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncIterator
 
 import psycopg
-from test_workers import one
+from tests.database.test_workers import one
 from tests.support.harness import Harness, ManualWorker
 
 from cograil.model.outcome import WorkItem

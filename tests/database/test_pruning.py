@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from test_workers import one
+from tests.database.test_workers import one
 from tests.support.harness import Harness
 
 from cograil import fault_injection

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 import structlog.testing
-from test_workers import one, warnings
+from tests.database.test_workers import one, warnings
 from tests.support.harness import Harness, ManualWorker
 
 from cograil.model.outcome import Completed, Failed, WorkItem

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_workers import one
+from tests.database.test_workers import one
 from tests.support.harness import Harness, quick_settings
 
 from cograil import fault_injection

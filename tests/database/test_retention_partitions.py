@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_retention import DAYS, all_jobs, completed, make_old
-from test_workers import one
+from tests.database.test_retention import DAYS, all_jobs, completed, make_old
+from tests.database.test_workers import one
 from tests.support.harness import Harness, quick_settings
 
 from cograil import fault_injection

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_retry import Handlers, _is
-from test_retry_inputs import preview
+from tests.database.test_retry import Handlers, _is
+from tests.database.test_retry_inputs import preview
 from tests.support.api_client import ApiClient
 from tests.support.harness import Harness
 

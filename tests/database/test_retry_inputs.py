@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_retry import SIDE, Handlers, _is
+from tests.database.test_retry import SIDE, Handlers, _is
 from tests.support.harness import Harness
 
 from cograil.errors import InvalidInput, NotFinished

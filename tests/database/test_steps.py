@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from test_workers import one, warnings
+from tests.database.test_workers import one, warnings
 from tests.support.harness import Harness, ManualWorker, quick_settings
 
 from cograil.model.outcome import WorkItem

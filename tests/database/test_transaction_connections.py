@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import dict_row
-from test_workers import one
+from tests.database.test_workers import one
 from tests.support.booking_rows import conninfo_as_role, insert_booking, list_bookings
 from tests.support.harness import Harness, quick_settings
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from test_workers import one, warnings
+from tests.database.test_workers import one, warnings
 from tests.support.booking_rows import insert_booking, list_bookings
 from tests.support.harness import Harness, ManualWorker, quick_settings
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from test_workers import one
+from tests.database.test_workers import one
 from tests.support.database_proxy import DatabaseProxy, open_database_proxy
 from tests.support.harness import Harness, quick_settings
 

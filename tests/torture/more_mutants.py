@@ -12,7 +12,7 @@ from typing import Any
 from tests.torture.split_transactions import commit_halfway
 
 from cograil.engine import approvals
-from cograil.http.server import dispatcher, submit_batcher
+from cograil.http.server import dispatcher
 from cograil.model.outcome import Completed, Failed, WorkItem
 from cograil.store import api_keys as stored_keys
 from cograil.store import (
@@ -52,7 +52,6 @@ def _audit_apart() -> None:
         await add_audits(tx, entries)
 
     dispatcher.add_audits = commit_and_audit  # type: ignore[attr-defined]
-    submit_batcher.add_audits = commit_and_audit  # type: ignore[attr-defined]
 
 
 def _answer_apart() -> None:

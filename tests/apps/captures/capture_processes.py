@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[3]
 PR_SET_PDEATHSIG = 1
 TELLING = 20  # where a child tells; what it logs goes nowhere
 
@@ -43,8 +43,9 @@ class ForkServer:
 async def open_fork_server() -> AsyncIterator[ForkServer]:
     environment = {name: text for name, text in os.environ.items() if not name.startswith("COGRAIL_")}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(HERE / "capture_processes.py")),
+        *(sys.executable, "-m", "tests.apps.captures.capture_processes"),
         env=environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd=ROOT,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=1024 * 1024,
@@ -121,7 +122,7 @@ def _become(order: dict[str, Any]) -> None:
 
 def main() -> None:
     """Fork what is ordered."""
-    import capture_api  # noqa: F401  which imports what children need
+    import tests.apps.captures.capture_api  # noqa: F401  which imports what children need
 
     import cograil.apps.captures.sealer  # noqa: F401
 

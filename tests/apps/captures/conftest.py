@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capture_api import CaptureApi, SealingSite, open_capture_api, open_sealing_site, settings_with_captures
+from tests.apps.captures.capture_api import (
+    CaptureApi,
+    SealingSite,
+    open_capture_api,
+    open_sealing_site,
+    settings_with_captures,
+)
 from tests.support.harness import Harness, open_harness
 
 from cograil.settings import Settings

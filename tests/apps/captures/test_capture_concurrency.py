@@ -15,8 +15,8 @@ from uuid import uuid4
 import orjson
 import psycopg
 import pytest
-from capture_api import SAMPLE, CaptureApi, sample, settings_with_captures
-from capture_processes import open_fork_server
+from tests.apps.captures.capture_api import SAMPLE, CaptureApi, sample, settings_with_captures
+from tests.apps.captures.capture_processes import open_fork_server
 from tests.support.harness import Harness
 
 from cograil import fault_injection

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from authority import Authority, running_authority
-from capture_api import CaptureApi, SealingSite, open_sealing_site, settings_with_captures
-from capture_processes import ForkServer, lives, open_fork_server
+from tests.apps.captures.authority import Authority, running_authority
+from tests.apps.captures.capture_api import CaptureApi, SealingSite, open_sealing_site, settings_with_captures
+from tests.apps.captures.capture_processes import ForkServer, lives, open_fork_server
 from tests.support.api_client import ApiClient, ApiResponse
 
 from cograil.apps.captures.proof_verifier import verify

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from capture_api import SAMPLE, CaptureApi, sample
+from tests.apps.captures.capture_api import SAMPLE, CaptureApi, sample
 from tests.support.harness import Harness
 
 from cograil.apps.captures import queries, states

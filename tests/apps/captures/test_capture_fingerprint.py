@@ -10,7 +10,7 @@ import uuid
 from dataclasses import asdict, replace
 
 import pytest
-from capture_api import GOLDEN, SAMPLE
+from tests.apps.captures.capture_api import GOLDEN, SAMPLE
 
 from cograil.apps.captures.fingerprint import Fields, canonical_fingerprint, fingerprint_bytes
 

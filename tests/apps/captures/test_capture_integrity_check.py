@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from capture_api import SAMPLE, SealingSite, sample
+from tests.apps.captures.capture_api import SAMPLE, SealingSite, sample
 
 import cograil
 from cograil.apps.captures import integrity_check, manifest

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from capture_api import GOLDEN, KEYS, SAMPLE, CaptureApi, now, sample
+from tests.apps.captures.capture_api import GOLDEN, KEYS, SAMPLE, CaptureApi, now, sample
 from tests.support.api_client import ApiResponse
 from tests.support.harness import Harness
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
-from capture_api import SealingSite
+from tests.apps.captures.capture_api import SealingSite
 
 import cograil
 from cograil.apps.captures import audit, manifest

@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from capture_api import KEK_ID, SealingSite, encrypt
-from s3 import BUCKET, S3, running_s3
+from tests.apps.captures.capture_api import KEK_ID, SealingSite, encrypt
+from tests.apps.captures.s3 import BUCKET, S3, running_s3
 
 from cograil.apps.captures import object_store
 from cograil.apps.captures.errors import StoreUnreachable, Unsealable

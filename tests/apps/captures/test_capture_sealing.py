@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capture_api import KEK_ID, CaptureApi, SealingSite, open_sealing_site, sample, settings_with_captures
+from tests.apps.captures.capture_api import (
+    KEK_ID,
+    CaptureApi,
+    SealingSite,
+    open_sealing_site,
+    sample,
+    settings_with_captures,
+)
 from tests.support.webhook_receiver import ALLOW_LOOPBACK, FAST_RELAY, open_receiver, run_relay
 
 from cograil.apps.captures import states

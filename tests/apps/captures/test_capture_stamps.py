@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 import pytest
-from authority import Authority, running_authority
-from capture_api import SealingSite
+from tests.apps.captures.authority import Authority, running_authority
+from tests.apps.captures.capture_api import SealingSite
 
 from cograil.apps.captures import der, manifest
 from cograil.apps.captures.proof_verifier import verify

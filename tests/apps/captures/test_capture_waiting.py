@@ -8,7 +8,7 @@ import json
 from uuid import uuid4
 
 import pytest
-from capture_api import CaptureApi, SealingSite, sample
+from tests.apps.captures.capture_api import CaptureApi, SealingSite, sample
 
 from cograil import logs
 from cograil.cli import main

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from registers import DANONE, Registers, serving_registers
+from tests.apps.companies.registers import DANONE, Registers, serving_registers
 from tests.support.api_client import ApiClient, ApiResponse, serve_api
 from tests.support.harness import Harness, open_harness, quick_settings
 from tests.support.webhook_receiver import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from company_site import CompanySite, open_company_site, working
+from tests.apps.companies.company_site import CompanySite, open_company_site, working
 
 LOCKLESS = """
 select e.siren from cograil.company_enrichments e where e.status = 'RUNNING' and not exists (

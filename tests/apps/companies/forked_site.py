@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from company_site import CompanySite, open_company_site, until
-from registers import INPI, RCS, RECHERCHE, http_response
+from tests.apps.companies.company_site import CompanySite, open_company_site, until
+from tests.apps.companies.registers import INPI, RCS, RECHERCHE, http_response
 from tests.support.webhook_receiver import ALLOW_LOOPBACK, WebhookReceiver, open_receiver
 from tests.torture.forked_processes import Child, ForkServer, open_fork_server
 

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from company_site import CompanySite, company_events, until, working
-from registers import (
+from tests.apps.companies.company_site import CompanySite, company_events, until, working
+from tests.apps.companies.registers import (
     DANONE,
     INPI,
     OTHER,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from company_site import CompanySite
-from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, SIRET, http_response
+from tests.apps.companies.company_site import CompanySite
+from tests.apps.companies.registers import DANONE, INPI, OTHER, RCS, RECHERCHE, SIRET, http_response
 
 from cograil import logs, metrics
 from cograil.cli import main

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from company_site import until
-from forked_site import EACH_ONCE, Case, ForkedSite, open_forked_site, port_of
-from registers import INPI, RCS, RECHERCHE, http_response
+from tests.apps.companies.company_site import until
+from tests.apps.companies.forked_site import EACH_ONCE, Case, ForkedSite, open_forked_site, port_of
+from tests.apps.companies.registers import INPI, RCS, RECHERCHE, http_response
 from tests.support.api_client import ApiClient
 from tests.torture.forked_processes import Child
 

@@ -8,8 +8,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from company_site import CompanySite, open_company_site, until
-from registers import DANONE, INPI, OTHER, SIRET, http_response
+from tests.apps.companies.company_site import CompanySite, open_company_site, until
+from tests.apps.companies.registers import DANONE, INPI, OTHER, SIRET, http_response
 from tests.support.page_client import PageClient, check_required_roles, form_token
 
 from cograil.apps.companies import company_search

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from company_site import CompanySite, envelope
-from registers import DANONE
+from tests.apps.companies.company_site import CompanySite, envelope
+from tests.apps.companies.registers import DANONE
 
 CREATE, READ, REFRESH = "create", "read", "refresh"
 MAY = {

@@ -9,8 +9,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from company_site import CompanySite, company_events, until, working
-from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, SIRET, RegisterRequest, http_response, silence
+from tests.apps.companies.company_site import CompanySite, company_events, until, working
+from tests.apps.companies.registers import (
+    DANONE,
+    INPI,
+    OTHER,
+    RCS,
+    RECHERCHE,
+    SIRET,
+    RegisterRequest,
+    http_response,
+    silence,
+)
 
 from cograil import logs
 from cograil.apps.companies.company_search import find_companies

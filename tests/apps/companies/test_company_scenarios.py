@@ -8,8 +8,8 @@ import json
 from typing import Any
 
 import pytest
-from company_site import CompanySite, company_events, envelope, until
-from registers import DANONE, INPI, OTHER, RCS, RECHERCHE, SIRET, http_response, silence
+from tests.apps.companies.company_site import CompanySite, company_events, envelope, until
+from tests.apps.companies.registers import DANONE, INPI, OTHER, RCS, RECHERCHE, SIRET, http_response, silence
 
 from cograil import logs
 

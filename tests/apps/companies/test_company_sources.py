@@ -13,8 +13,8 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
-from company_site import CompanySite, company_events, until
-from registers import (
+from tests.apps.companies.company_site import CompanySite, company_events, until
+from tests.apps.companies.registers import (
     DANONE,
     INPI,
     LOGIN,

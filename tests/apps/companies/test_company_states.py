@@ -6,8 +6,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from company_site import CompanySite, until
-from registers import DANONE, INPI, RCS, RECHERCHE, RegisterRequest, http_response
+from tests.apps.companies.company_site import CompanySite, until
+from tests.apps.companies.registers import DANONE, INPI, RCS, RECHERCHE, RegisterRequest, http_response
 
 GOOD = {
     "status": "SUCCESS",

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from container_site import ContainerSite, open_container_site, site_settings
-from runtimes import dockerd, groups_of, podman, runtime_at, sandboxes
+from tests.apps.containers.container_site import ContainerSite, open_container_site, site_settings
+from tests.apps.containers.runtimes import dockerd, groups_of, podman, runtime_at, sandboxes
 from tests.components import need
 
 from cograil.apps.containers.runtime.container_runtime import Runtime

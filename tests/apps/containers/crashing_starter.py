@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from runtimes import runtime_at
+from tests.apps.containers.runtimes import runtime_at
 
 from cograil.apps.containers.runtime.container_runtime import ContainerPolicy, ContainerRun
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from runtimes import PODMAN, QUIET, give_image, is_answered
+from tests.apps.containers.runtimes import PODMAN, QUIET, give_image, is_answered
 
 CONFIG = """
 version = 2

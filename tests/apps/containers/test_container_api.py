@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from container_site import IMAGE, ContainerSite, working
+from tests.apps.containers.container_site import IMAGE, ContainerSite, working
 
 from cograil.processes.app_plugins import app_checks
 from cograil.processes.process_readiness import ProcessHealth

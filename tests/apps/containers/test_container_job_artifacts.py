@@ -8,7 +8,7 @@ import json
 import tarfile
 from typing import Any
 
-from container_site import IMAGE, ContainerSite, open_file_server, working
+from tests.apps.containers.container_site import IMAGE, ContainerSite, open_file_server, working
 
 
 def packed(**files: bytes) -> bytes:

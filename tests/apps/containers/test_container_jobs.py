@@ -7,7 +7,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from container_site import ContainerSite, is_signed, open_container_site, site_settings, working
+from tests.apps.containers.container_site import (
+    ContainerSite,
+    is_signed,
+    open_container_site,
+    site_settings,
+    working,
+)
 from tests.support.webhook_receiver import OK, http_response
 
 from cograil.apps.containers.runtime.container_runtime import Runtime

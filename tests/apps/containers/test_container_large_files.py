@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from container_site import ContainerSite, working
-from test_container_api import settled
+from tests.apps.containers.container_site import ContainerSite, working
+from tests.apps.containers.test_container_api import settled
 
 pytestmark = pytest.mark.torture
 

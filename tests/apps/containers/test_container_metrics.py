@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from container_site import ContainerSite, working
+from tests.apps.containers.container_site import ContainerSite, working
 from tests.support.webhook_receiver import OK, http_response
 
 from cograil import metrics

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from container_site import site_settings
+from tests.apps.containers.container_site import site_settings
 from tests.support.harness import Harness, open_harness
 
 from cograil.app_registry import PortContext

@@ -27,8 +27,8 @@ import json
 from pathlib import Path
 
 import pytest
-from container_site import ContainerSite, is_signed, working
-from fault_proxy import open_fault_proxy
+from tests.apps.containers.container_site import ContainerSite, is_signed, working
+from tests.apps.containers.fault_proxy import open_fault_proxy
 
 from cograil.apps.containers.runtime.docker_engine import ContainerEngine
 

@@ -15,8 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from container_site import KEY, ContainerSite, is_signed, open_container_site, site_settings, working
-from killable_engines import KillableDocker, KillablePodman
+from tests.apps.containers.container_site import (
+    KEY,
+    ContainerSite,
+    is_signed,
+    open_container_site,
+    site_settings,
+    working,
+)
+from tests.apps.containers.killable_engines import KillableDocker, KillablePodman
 from tests.support.webhook_receiver import open_receiver
 
 from cograil.apps.containers.runtime.docker_engine import ContainerEngine

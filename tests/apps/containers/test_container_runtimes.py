@@ -18,7 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from runtimes import IMAGE, runtime_at
+from tests.apps.containers.runtimes import IMAGE, runtime_at
 
 from cograil.apps.containers.runtime.container_runtime import (
     ContainerLogCursor,
@@ -29,6 +29,7 @@ from cograil.apps.containers.runtime.container_runtime import (
     Runtime,
 )
 
+ROOT = Path(__file__).parents[3]
 POLICY = ContainerPolicy(network="none")
 HUNGRY = "head -c 100000000 /dev/zero | tail -c 100000000 > /dev/null"
 BUSY = """
@@ -151,8 +152,8 @@ async def test_a_container_outlives_its_starter_and_is_found_again(
     command = "echo one; until [ -e go ]; do sleep 0.1; done; echo two; exit 7"
     request = run(room, command)
     run_json = json.dumps(asdict(request) | {"room": str(room)})
-    starter = Path(__file__).with_name("crashing_starter.py")
-    process = subprocess.run([sys.executable, starter, where, run_json], capture_output=True, check=False)
+    starter = [sys.executable, "-m", "tests.apps.containers.crashing_starter", where, run_json]
+    process = subprocess.run(starter, cwd=ROOT, capture_output=True, check=False)
     assert process.returncode == -9, process.stderr.decode()
     container = await runtime.find(request.labels)
     assert container is not None

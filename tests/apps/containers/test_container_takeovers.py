@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from container_site import ContainerSite, working
+from tests.apps.containers.container_site import ContainerSite, working
 
 from cograil.apps.containers.runtime.container_slots import ContainerSlots
 

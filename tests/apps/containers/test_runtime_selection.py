@@ -111,7 +111,7 @@ def test_the_runtime_command_exits_1_without_a_runtime(
 def test_images_are_imported_and_listed_by_commands(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from runtimes import root_file_system
+    from tests.apps.containers.runtimes import root_file_system
 
     archive, data = tmp_path / "root.tar", ["--data-dir", str(tmp_path / "data")]
     archive.write_bytes(root_file_system())
@@ -128,7 +128,7 @@ def test_images_are_imported_and_listed_by_commands(
 async def test_an_image_in_which_something_runs_is_not_replaced(
     sandbox_place: Path, room: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from runtimes import IMAGE, root_file_system
+    from tests.apps.containers.runtimes import IMAGE, root_file_system
 
     archive = tmp_path / "root.tar"
     archive.write_bytes(root_file_system())

@@ -19,8 +19,8 @@ from errno import EPERM
 from pathlib import Path
 
 import pytest
-from runtimes import IMAGE, groups_of, root_file_system
-from test_container_runtimes import POLICY, output, output_of, run, until_it_says
+from tests.apps.containers.runtimes import IMAGE, groups_of, root_file_system
+from tests.apps.containers.test_container_runtimes import POLICY, output, output_of, run, until_it_says
 
 from cograil.apps.containers.runtime.container_runtime import ContainerLogCursor, ContainerPolicy, EngineError
 from cograil.apps.containers.runtime.sandbox import Sandbox
@@ -35,6 +35,7 @@ from cograil.apps.containers.runtime.sandbox.sandbox_images import (
 )
 from cograil.processes import run_async
 
+ROOT = Path(__file__).parents[3]
 BASE = 0x400000  # where a program is loaded
 # keyctl(KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, 0), then exit with the error it gave
 ASKS_FOR_A_KEYRING = bytes.fromhex("b8fa00000031ffbefdffffff31d20f0589c7f7dfb83c0000000f05")
@@ -320,8 +321,8 @@ async def test_a_sandbox_without_control_groups_says_what_is_not_limited(
 def test_a_user_other_than_root_can_run_sandboxes(tmp_path: Path) -> None:
     """In a namespace of users we are somebody else, without any right that root has."""
     somebody = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
-    script = Path(__file__).with_name("unprivileged_sandbox.py")
-    done = subprocess.run([*somebody, sys.executable, script, tmp_path], capture_output=True, check=False)
+    program = [sys.executable, "-m", "tests.apps.containers.unprivileged_sandbox", str(tmp_path)]
+    done = subprocess.run([*somebody, *program], cwd=ROOT, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     report = json.loads(done.stdout)
     assert report["user"] == 1000

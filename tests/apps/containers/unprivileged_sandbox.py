@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from runtimes import IMAGE, root_file_system
+from tests.apps.containers.runtimes import IMAGE, root_file_system
 
 from cograil.apps.containers.runtime.container_runtime import ContainerPolicy, ContainerRun
 from cograil.apps.containers.runtime.sandbox import Sandbox
