@@ -21,13 +21,16 @@ CN = Authority of a test
 basicConstraints = critical,CA:FALSE
 keyUsage = critical,digitalSignature
 extendedKeyUsage = critical,timeStamping
+[ issuing ]
+basicConstraints = critical,CA:TRUE
+keyUsage = critical,keyCertSign
 [ tsa ]
 default_tsa = tsa_config
 [ tsa_config ]
 serial = {place}/serial
 signer_cert = {place}/certificate.pem
 signer_key = {place}/key.pem
-certs = {place}/certificate.pem
+certs = {place}/carried.pem
 signer_digest = sha256
 default_policy = 1.2.3.4.1
 digests = sha256
@@ -57,6 +60,16 @@ class Authority:
     def certificate(self) -> Path:
         return self.place / "certificate.pem"
 
+    @property
+    def ca(self) -> Path:
+        """The certificate that issued the authority's, which may be the same."""
+        issuer = self.place / "ca.pem"
+        return issuer if issuer.exists() else self.certificate
+
+    def carry(self, *certificates: Path) -> None:
+        """From now on its responses carry these certificates beside its own."""
+        (self.place / "carried.pem").write_bytes(b"".join(path.read_bytes() for path in certificates))
+
     def stamp(self, query: bytes) -> bytes:
         path = self.place / "query"
         path.write_bytes(query)
@@ -68,19 +81,24 @@ class Authority:
         (self.place / "response").write_bytes(response)
         output = _run(
             *("ts", "-verify", "-data", self.place / "text", "-in", self.place / "response"),
-            *("-CAfile", self.certificate),
+            *("-CAfile", self.ca),
         )
         return b"Verification: OK" in output
 
 
 @contextmanager
-def running_authority(place: Path, kind: str = "rsa") -> Iterator[Authority]:
-    """An authority for a while, with a certificate of its own."""
+def running_authority(place: Path, kind: str = "rsa", *, has_ca: bool = False) -> Iterator[Authority]:
+    """An authority for a while, with a certificate that it signed itself, or that a CA issued."""
     (place / "config").write_text(CONFIG.format(place=place))
     (place / "serial").write_text("01")
+    issuer: tuple[object, ...] = ()
+    if has_ca:
+        _make_ca(place / "config", place / "ca.pem", kind)
+        issuer = ("-CA", place / "ca.pem", "-CAkey", place / "ca.pem.key")
     made = ("-nodes", "-keyout", place / "key.pem", "-out", place / "certificate.pem", "-days", "2")
-    _run("req", "-x509", "-config", place / "config", *KINDS[kind], *made)
+    _run("req", "-x509", "-config", place / "config", *KINDS[kind], *made, *issuer)
     authority = Authority(place)
+    authority.carry(authority.ca)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -109,6 +127,18 @@ def running_authority(place: Path, kind: str = "rsa") -> Iterator[Authority]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def other_ca(place: Path, kind: str = "ec") -> Path:
+    """A CA of the same name that issued nothing."""
+    _make_ca(place / "config", place / "other-ca.pem", kind)
+    return place / "other-ca.pem"
+
+
+def _make_ca(config: Path, certificate: Path, kind: str) -> None:
+    made = ("-nodes", "-keyout", f"{certificate}.key", "-out", certificate, "-days", "2")
+    named = ("-subj", "/CN=CA of a test", "-extensions", "issuing")
+    _run("req", "-x509", "-config", config, *KINDS[kind], *made, *named)
 
 
 def _run(*words: object) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
-from tests.apps.documents.rar_streams import RarStream
+from tests.apps.documents.rar_streams import RAR4_NORMAL, RarStream
 
 FONT = "/usr/share/fonts/truetype/dejavu/DejaVuSerif.ttf"
 FRENCH = "Une vache à l'école\nde la forêt, son œuvre"
@@ -53,15 +53,24 @@ def rar4(path: Path, entries: Mapping[str, bytes]) -> Path:
     )
 
 
-def _write_rar4(path: Path, entries: Mapping[str, RarStream]) -> Path:
-    blocks = [b"Rar!\x1a\x07\x00", _rar4_block(0x73, 0, b"\0" * 6)]
-    for name, packed in entries.items():
-        named, crc = name.encode(), zlib.crc32(packed.content)
-        sizes = struct.pack("<II", len(packed.stream), len(packed.content))
-        facts = struct.pack("<BIIBBHI", 3, crc, 0x5A000000, 29, packed.method, len(named), 0x81A4)
-        blocks += [_rar4_block(0x74, 0x8000, sizes + facts + named), packed.stream]
+def rar4_with_comment(path: Path, entries: Mapping[str, bytes]) -> Path:
+    """A RAR 4 whose files are stored, and that has a compressed comment as many comics do."""
+    stored = {name: RarStream(4, 0x30, content, content) for name, content in entries.items()}
+    return _write_rar4(path, stored, _rar4_file(0x7A, "CMT", RAR4_NORMAL))
+
+
+def _write_rar4(path: Path, entries: Mapping[str, RarStream], comment: bytes = b"") -> Path:
+    blocks = [b"Rar!\x1a\x07\x00", _rar4_block(0x73, 0, b"\0" * 6), comment]
+    blocks += [_rar4_file(0x74, name, packed) for name, packed in entries.items()]
     path.write_bytes(b"".join([*blocks, _rar4_block(0x7B, 0x4000, b"")]))
     return path
+
+
+def _rar4_file(kind: int, name: str, packed: RarStream) -> bytes:
+    named, crc = name.encode(), zlib.crc32(packed.content)
+    sizes = struct.pack("<II", len(packed.stream), len(packed.content))
+    facts = struct.pack("<BIIBBHI", 3, crc, 0x5A000000, 29, packed.method, len(named), 0x81A4)
+    return _rar4_block(kind, 0x8000, sizes + facts + named) + packed.stream
 
 
 def packed_rar(path: Path, entries: Mapping[str, RarStream]) -> Path:

@@ -191,7 +191,9 @@ def test_a_page_that_is_not_what_was_packed_is_damaged(tmp_path: Path, method: i
     assert refused.value.code == "archive_corrupt"
 
 
-@pytest.mark.parametrize("pack", [sample_documents.rar4, sample_documents.rar5])
+@pytest.mark.parametrize(
+    "pack", [sample_documents.rar4, sample_documents.rar4_with_comment, sample_documents.rar5]
+)
 def test_a_stored_page_of_a_rar_that_changed_is_damaged(tmp_path: Path, pack: Any) -> None:
     """libarchive looks at the checksums of what is compressed, and comics are stored."""
     pages = {f"{number}.bmp": sample_documents.page(f"{number}", "BMP") for number in range(3)}

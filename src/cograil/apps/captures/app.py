@@ -5,7 +5,7 @@ from __future__ import annotations
 from cograil.apps.captures.settings import CaptureSettings
 from cograil.plugins import App, Command, lazy, require_extra
 
-EXTRA_MODULES = ("cryptography", "obstore")
+EXTRA_MODULES = ("cryptography", "obstore", "rfc3161_client")
 
 app = App(
     name="captures",

@@ -32,7 +32,7 @@ key_option = click.option(
 
 def _require_extra() -> None:
     """Raise UsageError if the cryptographic extra is not installed."""
-    require_extra("captures", ["cryptography"])
+    require_extra("captures", ["cryptography", "rfc3161_client"])
 
 
 @click.group()
@@ -60,30 +60,39 @@ def captures() -> None:
     help="The audit trail, as GET /v1/captures/ID/audit gives it; once for each page, in their order.",
 )
 @key_option
+@click.option(
+    "--tsa-ca", type=FILE, help="The CA certificates, in PEM, that the time-stamping authority must have."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(
     proof: BinaryIO,
     object_: BinaryIO | None,
     audit: tuple[BinaryIO, ...],
     keys: tuple[Path, ...],
+    tsa_ca: Path | None,
     as_json: bool,
 ) -> int:
     """Verify a proof, and the object and audit trail it covers, offline. Exits 1 when anything was changed.
 
     MANIFEST is the response of GET /v1/captures/ID/proof, byte for byte; `-` reads stdin. Without --key the
-    signature is verified, but not whose key made it.
+    signature is verified, but not whose key made it; without --tsa-ca a time stamp is verified, but not whose it is.
 
     \b
     Examples:
       cograil captures verify proof.json --object evidence.enc --audit audit.json --key signer.pem
+      cograil captures verify proof.json --key signer.pem --tsa-ca authority.pem
     """
     _require_extra()
+    from cograil.apps.captures.proof_verifier import STAMPED_BY_UNKNOWN  # noqa: PLC0415
     from cograil.apps.captures.proof_verifier import verify as check  # noqa: PLC0415
+    from cograil.apps.captures.rfc3161 import load_authorities  # noqa: PLC0415
     from cograil.apps.captures.signing import load_public  # noqa: PLC0415
 
     trusted = [load_public(key) for key in keys]
     trail = [page.read() for page in audit] or None
-    results = check(proof.read(), object=object_, trail=trail, trusted=trusted)
+    results = check(
+        proof.read(), object=object_, trail=trail, trusted=trusted, authorities=load_authorities(tsa_ca)
+    )
     is_proven = all(result.holds for result in results)
     if as_json:
         claims = [
@@ -97,6 +106,8 @@ def verify(
             out().print(plain(f"     {result.problem}"), soft_wrap=True)
     if is_proven and not trusted:
         warn("the key was not checked: name the key that you trust with --key")
+    if is_proven and any(result.claim == STAMPED_BY_UNKNOWN for result in results):
+        warn("the time-stamping authority was not checked: name the CA that you trust with --tsa-ca")
     return 0 if is_proven else 1
 
 
@@ -182,7 +193,8 @@ def key(data_dir: Path | None, as_json: bool) -> None:
 def check(keys: tuple[Path, ...], data_dir: Path | None, as_json: bool) -> int:
     """Check the whole audit log and every proof in the database. Exits 1 when anything was changed.
 
-    Unlike `verify`, this also covers refused requests and proofs that were never fetched.
+    Unlike `verify`, this also covers refused requests and proofs that were never fetched. Time stamps are checked
+    against the CA certificates of COGRAIL_CAPTURES__TSA_CA_FILE, if that is set.
 
     \b
     Examples:
@@ -197,9 +209,11 @@ def check(keys: tuple[Path, ...], data_dir: Path | None, as_json: bool) -> int:
 
 async def _check(settings: Settings, trusted: list[bytes], as_json: bool) -> int:
     from cograil.apps.captures.integrity_check import check_vault  # noqa: PLC0415
+    from cograil.apps.captures.rfc3161 import load_authorities  # noqa: PLC0415
 
+    authorities = load_authorities(settings.section(CaptureSettings).tsa_ca_file)
     async with connected(settings) as client:
-        report = await check_vault(client.db, trusted)
+        report = await check_vault(client.db, trusted, authorities)
     if as_json:
         write_json(asdict(report))
         return 1 if report.problems else 0

@@ -6,10 +6,10 @@ removed chain or proof is not missed by anyone who never received it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cograil.apps.captures import audit, manifest
 from cograil.apps.captures.audit import NOTHING, ChainEntry
@@ -17,6 +17,9 @@ from cograil.apps.captures.fingerprint import Fields, canonical_fingerprint
 from cograil.apps.captures.proof_verifier import verify
 from cograil.store.database import Database
 from cograil.store.statements import statement
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
 
 LIST_LOG = statement("list_log", package="cograil.apps.captures")
 LIST_VAULT = statement("list_vault", package="cograil.apps.captures")
@@ -43,11 +46,16 @@ class IntegrityReport:
     problems: list[IntegrityProblem] = field(default_factory=list)
 
 
-async def check_vault(db: Database, trusted: Collection[bytes] = ()) -> IntegrityReport:
-    """Check everything; with `trusted` keys, one of them must have signed each proof."""
+async def check_vault(
+    db: Database, trusted: Collection[bytes] = (), authorities: Sequence[Certificate] = ()
+) -> IntegrityReport:
+    """Check everything; with `trusted` keys, one of them must have signed each proof.
+
+    With `authorities`, one of these CAs must have issued the certificate that signed each time stamp.
+    """
     report = IntegrityReport()
     await _check_log(db, report)
-    await _check_captures(db, report, trusted)
+    await _check_captures(db, report, trusted, authorities)
     return report
 
 
@@ -81,7 +89,9 @@ async def _pages(db: Database) -> AsyncIterator[list[ChainEntry]]:
         chain, seq = page[-1].chain, page[-1].seq
 
 
-async def _check_captures(db: Database, report: IntegrityReport, trusted: Collection[bytes]) -> None:
+async def _check_captures(
+    db: Database, report: IntegrityReport, trusted: Collection[bytes], authorities: Sequence[Certificate]
+) -> None:
     after = FIRST_ID
     while True:
         async with db.single("check_captures") as tx:
@@ -96,18 +106,23 @@ async def _check_captures(db: Database, report: IntegrityReport, trusted: Collec
             )
             if canonical_fingerprint(Fields(*fingerprint_fields)) != fingerprint:
                 problems.append("its fields are not those of its fingerprint")
-            problems += _problems_of(id, fingerprint, proof, (seq, hash_), trusted)
+            problems += _problems_of(id, fingerprint, proof, (seq, hash_), trusted, authorities)
             report.problems += [IntegrityProblem(id, problem) for problem in problems]
         after = rows[-1][0]
 
 
 def _problems_of(
-    id: str, fingerprint: str, proof: str | None, sealed: tuple[Any, Any], trusted: Collection[bytes]
+    id: str,
+    fingerprint: str,
+    proof: str | None,
+    sealed: tuple[Any, Any],
+    trusted: Collection[bytes],
+    authorities: Sequence[Certificate],
 ) -> list[str]:
     """The problems of a proof: invalid, of another capture, or not ending at the sealing entry of the log."""
     if proof is None:
         return [] if sealed == (None, None) else ["the log has a sealing entry, but the capture has no proof"]
-    checked = verify(proof.encode(), trusted=trusted)
+    checked = verify(proof.encode(), trusted=trusted, authorities=authorities)
     problems = [f"its proof: {result.claim}: {result.problem}" for result in checked if not result.holds]
     if problems:
         return problems

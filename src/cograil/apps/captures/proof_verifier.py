@@ -11,7 +11,7 @@ import binascii
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 
@@ -20,10 +20,15 @@ from cograil.apps.captures.fingerprint import Fields, canonical_fingerprint
 from cograil.apps.captures.signing import ALGORITHM, is_signed, key_id
 from cograil.canonical_json import NotCanonical, canonical
 
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
 CHUNK = 1024 * 1024
 PROOF = {"manifest", "signature_b64"}
 STAMP = {"response_b64", "signature_b64"}
 MISSHAPEN = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+STAMPED_BY_TRUSTED = "the time stamp is of this proof, and by an authority with a trusted CA"
+STAMPED_BY_UNKNOWN = "the time stamp is of this proof, and by an authority whose CA was not checked"
 TRAIL = {"capture_id", "chain", "broken_at", "entries"}
 
 
@@ -50,14 +55,16 @@ def verify(
     object: BinaryIO | None = None,
     trail: bytes | Sequence[bytes] | None = None,
     trusted: Collection[bytes] = (),
+    authorities: Sequence[Certificate] = (),
 ) -> list[ClaimResult]:
     """The results of all claims that could be checked, in order; an unreadable proof has only one.
 
     `object` is the encrypted object or its decrypted content, `trail` the response of `GET .../audit`, all pages in
-    order, `trusted` the public keys of which one must have signed.
+    order, `trusted` the public keys of which one must have signed, `authorities` the CA certificates of which one must
+    have issued that of the time-stamping authority.
     """
     pages = [trail] if isinstance(trail, bytes) else trail
-    return list(_checked(_claims(proof, object, pages, trusted)))
+    return list(_checked(_claims(proof, object, pages, trusted, authorities)))
 
 
 Claims = Iterator[tuple[str, Callable[[], None]]]
@@ -80,7 +87,11 @@ def _checked(claims: Claims) -> Iterator[ClaimResult]:
 
 
 def _claims(
-    text: bytes, object: BinaryIO | None, trail: Sequence[bytes] | None, trusted: Collection[bytes]
+    text: bytes,
+    object: BinaryIO | None,
+    trail: Sequence[bytes] | None,
+    trusted: Collection[bytes],
+    authorities: Sequence[Certificate],
 ) -> Claims:
     proof = _read(text, "the proof")
     if not isinstance(proof, dict) or proof.keys() - {"timestamp"} != PROOF:
@@ -101,7 +112,8 @@ def _claims(
     if object is not None:
         yield "the object is the one that was sealed", lambda: _check_object(sealed_manifest, object)
     if "timestamp" in proof:
-        yield "the time stamp is of this proof", lambda: _check_stamp(proof, public)
+        claim = STAMPED_BY_TRUSTED if authorities else STAMPED_BY_UNKNOWN
+        yield claim, lambda: _check_stamp(proof, public, authorities)
 
 
 def _read(text: bytes, what: str) -> Any:
@@ -216,7 +228,7 @@ def _check_object(sealed_manifest: dict[str, Any], file: BinaryIO) -> None:
         raise NotProven("it is neither the encrypted object nor what was in it")
 
 
-def _check_stamp(proof: dict[str, Any], public: bytes) -> None:
+def _check_stamp(proof: dict[str, Any], public: bytes, authorities: Sequence[Certificate]) -> None:
     from cograil.apps.captures.rfc3161 import BadStamp, check_response  # noqa: PLC0415  for few proofs
 
     stamp = proof["timestamp"]
@@ -226,6 +238,6 @@ def _check_stamp(proof: dict[str, Any], public: bytes) -> None:
     if not is_signed(public, _bytes(stamp["signature_b64"]), manifest.stamp_text(proof, response)):
         raise NotProven("it is not the one that was added to this proof: one of them was changed")
     try:
-        check_response(response, manifest.stamped_text(proof))
+        check_response(response, manifest.stamped_text(proof), authorities)
     except BadStamp as error:
         raise NotProven(str(error)) from None

@@ -1,42 +1,32 @@
-"""Time stamps by RFC 3161: an authority that we do not own says when a proof was there.
+"""Time stamps by RFC 3161: an independent authority certifies when a proof existed.
 
-It is sent a hash and sees nothing else. Its answer is kept as it came, so that anybody can check it with
-`openssl ts -verify` against the authority's certificate; here it is checked that it is about this proof and
-that whoever's certificate is in it signed it.
+The authority receives a hash and nothing else. Its response is stored unchanged, so that `openssl ts -verify` can check
+it too. `rfc3161-client` builds requests, and checks what is stamped, the signature and the chain of certificates.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import secrets
-from datetime import UTC, datetime
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
-from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.x509 import Certificate, load_der_x509_certificate, load_pem_x509_certificates
+from rfc3161_client import HashAlgorithm, TimestampRequestBuilder, VerifierBuilder, decode_timestamp_response
+from rfc3161_client.tsp import PKIStatus, TimeStampRequest
 
-from cograil.apps.captures import der
-from cograil.apps.captures.der import BadDer, Value
 from cograil.apps.captures.settings import CaptureSettings
 from cograil.egress import ForbiddenDestination, PublicOnly, UnknownHost, open_request
+from cograil.errors import UsageError
 from cograil.settings import OutboundSettings
 
-SHA256_OID = bytes.fromhex("608648016503040201")
-SIGNED_DATA = bytes.fromhex("2a864886f70d010702")
-TST_INFO = bytes.fromhex("2a864886f70d0109100104")
-MESSAGE_DIGEST = bytes.fromhex("2a864886f70d010904")
-HASHES: dict[bytes, hashes.HashAlgorithm] = {
-    SHA256_OID: hashes.SHA256(),
-    bytes.fromhex("608648016503040202"): hashes.SHA384(),
-    bytes.fromhex("608648016503040203"): hashes.SHA512(),
-}
-GRANTED = (0, 1)
 MAX_BYTES = 256 * 1024
+MAX_MESSAGE = 300
+CERTIFICATES = 0xA0
+SHORT_LENGTH = 0x80
+OPENSSL_MESSAGE = re.compile(r'(?:reason|data): "([^"]+)"')
 HEADERS = [
     (b"content-type", b"application/timestamp-query"),
     (b"accept", b"application/timestamp-reply"),
@@ -45,33 +35,50 @@ HEADERS = [
 
 
 class BadStamp(Exception):
-    """What the authority said is no time stamp of this proof."""
+    """The response is not a valid time stamp of this text."""
 
 
 class Unstamped(Exception):
-    """The authority does not answer, or refuses; later it may not."""
+    """The authority is unreachable or refuses; a retry may succeed."""
+
+
+class BadAuthority(UsageError):
+    """A file does not hold certificates in PEM."""
+
+    code = "bad_tsa_ca_file"
+
+
+def load_authorities(path: Path | None) -> list[Certificate]:
+    """Load the trusted CA certificates in this PEM file; without a path, none. Raises BadAuthority."""
+    if path is None:
+        return []
+    try:
+        return load_pem_x509_certificates(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise BadAuthority(f"{path} holds no certificate in PEM: {error}") from error
 
 
 async def ask(text: bytes, captures: CaptureSettings, outbound: OutboundSettings) -> bytes:
-    """The authority's answer about this text, checked. Raises Unstamped, or BadStamp.
+    """Request a time stamp of this text; return the verified response. Raises Unstamped, BadStamp or BadAuthority.
 
-    Its host is allowed though it may not be public: whoever runs this place named it.
+    The host may be private: the operator has configured it.
     """
-    import httpx2  # noqa: PLC0415  few workers ever ask
+    import httpx2  # noqa: PLC0415  few workers need it
 
-    nonce = secrets.randbits(63)
+    authorities = load_authorities(captures.tsa_ca_file)
+    request = request_for(text)
     host = urlsplit(captures.tsa_url).hostname or ""
     guard = PublicOnly(outbound.model_copy(update={"allow": (*outbound.allow, host)}))
     try:
         async with asyncio.timeout(captures.tsa_seconds):
             destination = await guard.check(captures.tsa_url)
-            async with open_request(destination, "POST", HEADERS, query(text, nonce)) as response:
+            async with open_request(destination, "POST", HEADERS, request.as_bytes()) as response:
                 if response.status_code != 200:
                     raise Unstamped(f"{host} answered {response.status_code}")
                 answer = await _read(response)
     except (ForbiddenDestination, UnknownHost, httpx2.RequestError, TimeoutError) as error:
         raise Unstamped(f"{host}: {str(error) or type(error).__name__}") from error
-    check_response(answer, text, nonce)
+    check_response(answer, text, authorities, request.nonce)
     return answer
 
 
@@ -85,108 +92,71 @@ async def _read(response: object) -> bytes:
     return b"".join(parts)
 
 
-def query(text: bytes, nonce: int) -> bytes:
-    """A TimeStampReq for the SHA-256 of this text, that asks for the certificate too."""
-    return der.write(
-        der.SEQUENCE,
-        der.write_integer(1),
-        _imprint(text),
-        der.write_integer(nonce),
-        der.write(der.BOOLEAN, b"\xff"),
-    )
+def request_for(text: bytes) -> TimeStampRequest:
+    """A request with a nonce for the SHA-256 of this text; the response shall carry the certificates."""
+    return TimestampRequestBuilder(text, HashAlgorithm.SHA256).build()
 
 
-def _imprint(text: bytes) -> bytes:
-    algorithm = der.write(der.SEQUENCE, der.write(der.OID, SHA256_OID), der.write(der.NULL))
-    return der.write(der.SEQUENCE, algorithm, der.write(der.OCTETS, hashlib.sha256(text).digest()))
+def check_response(
+    answer: bytes, text: bytes, authorities: Sequence[Certificate] = (), nonce: int | None = None
+) -> datetime:
+    """When this text was stamped. Raises BadStamp unless the response is valid.
 
-
-def check_response(answer: bytes, text: bytes, nonce: int | None = None) -> datetime:
-    """When this text was stamped. Raises BadStamp when it was not, or not by whose certificate is in it."""
+    Its certificate must be issued by one of `authorities`. Without authorities the self-signed certificates in the
+    response are the roots, so the signature is checked but not who made it.
+    """
     try:
-        whole = der.read(answer)
-        status = whole.part(0, der.SEQUENCE).part(0, der.INTEGER).integer()
-        if status not in GRANTED:
-            raise BadStamp(f"the authority refused, with the status {status}")
-        signed = _signed_data(whole.part(1, der.SEQUENCE))
-        return _check_token(signed, text, nonce)
-    except (BadDer, ValueError, IndexError, x509.InvalidVersion, UnsupportedAlgorithm) as error:
-        raise BadStamp(f"it is no time stamp: {error}") from None
+        return _checked(answer, text, authorities, nonce)
+    except BadStamp:
+        raise
+    except Exception as error:  # the libraries raise errors of many types for hostile bytes
+        message = ": ".join(OPENSSL_MESSAGE.findall(str(error))) or str(error) or type(error).__name__
+        raise BadStamp(f"it is not a valid time stamp of this text: {message[:MAX_MESSAGE]}") from None
 
 
-def _signed_data(token: Value) -> Value:
-    if token.part(0, der.OID).body != SIGNED_DATA:
-        raise BadStamp("it is not signed data")
-    return token.part(1, der.CONTEXT_0).part(0, der.SEQUENCE)
+def _checked(answer: bytes, text: bytes, authorities: Sequence[Certificate], nonce: int | None) -> datetime:
+    response = decode_timestamp_response(_with_sorted_certificates(answer))
+    if response.status != PKIStatus.GRANTED:
+        raise BadStamp(f"the authority refused, with the status {response.status}")
+    roots = list(authorities)
+    if not roots:
+        carried = [load_der_x509_certificate(raw) for raw in response.signed_data.certificates]
+        roots = [certificate for certificate in carried if certificate.issuer == certificate.subject]
+    if not roots:
+        raise BadStamp(
+            "it carries no self-signed certificate, so it can only be checked against a CA certificate of the "
+            "authority: set COGRAIL_CAPTURES__TSA_CA_FILE, or --tsa-ca of `cograil captures verify`"
+        )
+    VerifierBuilder(roots=roots, nonce=nonce).build().verify_message(response, text)
+    return response.tst_info.gen_time
 
 
-def _check_token(signed: Value, text: bytes, nonce: int | None) -> datetime:
-    content = signed.part(2, der.SEQUENCE)
-    if content.part(0, der.OID).body != TST_INFO:
-        raise BadStamp("it is signed, but no time stamp")
-    info_text = content.part(1, der.CONTEXT_0).part(0, der.OCTETS).body
-    info = der.read(info_text)
-    algorithm, digest = info.part(2, der.SEQUENCE).parts()
-    is_this = digest.body == hashlib.sha256(text).digest()
-    if algorithm.part(0, der.OID).body != SHA256_OID or not is_this:
-        raise BadStamp("it is about something else")
-    if nonce is not None and nonce not in [
-        one.integer() for one in info.parts()[5:] if one.tag == der.INTEGER
-    ]:
-        raise BadStamp("it answers another question")
-    _check_signature(signed, info_text)
-    return _moment(info.part(4, der.TIME).body.decode("ascii"))
+def _with_sorted_certificates(answer: bytes) -> bytes:
+    """The response with its certificates in the order of DER, which the library insists on.
 
-
-def _check_signature(signed: Value, info_text: bytes) -> None:
-    """Of the one who signs, with the certificate that is in it."""
-    signer = signed.parts()[-1].part(0, der.SEQUENCE)
-    _, sid, algorithm, attributes, _, signature, *_ = signer.parts()
-    hash_algorithm = HASHES.get(algorithm.part(0, der.OID).body)
-    if hash_algorithm is None or attributes.tag != der.CONTEXT_0:
-        raise BadStamp("it is signed in a way that we do not know")
-    digest = hashes.Hash(hash_algorithm)
-    digest.update(info_text)
-    if _attribute(attributes, MESSAGE_DIGEST) != digest.finalize():
-        raise BadStamp("what was signed is not what is in it")
-    covered = der.write(der.SET, attributes.body)
-    serial = sid.part(1, der.INTEGER).integer() if sid.tag == der.SEQUENCE else None
-    for certificate in _certificates(signed):
-        if serial in (None, certificate.serial_number):
-            _check_by(certificate, signature.body, covered, hash_algorithm)
-            return
-    raise BadStamp("the certificate of the authority is not in it")
-
-
-def _certificates(signed: Value) -> list[x509.Certificate]:
-    inside = [part for part in signed.parts() if part.tag == der.CONTEXT_0]
-    return [x509.load_der_x509_certificate(one.raw) for part in inside for one in part.parts()]
-
-
-def _attribute(attributes: Value, name: bytes) -> bytes:
-    for one in attributes.parts():
-        if one.part(0, der.OID).body == name:
-            return one.part(1, der.SET).part(0, der.OCTETS).body
-    return b""
-
-
-def _check_by(
-    certificate: x509.Certificate, signature: bytes, covered: bytes, algorithm: hashes.HashAlgorithm
-) -> None:
-    key = certificate.public_key()
+    CMS allows any order, and no signature covers it.
+    """
+    begin, end = 0, len(answer)
     try:
-        if isinstance(key, RSAPublicKey):
-            key.verify(signature, covered, PKCS1v15(), algorithm)
-        elif isinstance(key, EllipticCurvePublicKey):
-            key.verify(signature, covered, ECDSA(algorithm))
-        else:
-            raise BadStamp("it is signed with a key of a kind that we do not know")
-    except InvalidSignature:
-        raise BadStamp("the signature of the authority does not hold: it was changed") from None
+        for index in (0, 1, 1, 0):  # the response, its token, the content of that, the signed data
+            _, _, begin, end = list(_values(answer, begin, end))[index]
+        for tag, _, first, last in _values(answer, begin, end):
+            if tag == CERTIFICATES:
+                certificates = [answer[start:stop] for _, start, _, stop in _values(answer, first, last)]
+                return answer[:first] + b"".join(sorted(certificates)) + answer[last:]
+    except IndexError:  # no token, or not DER: the library says so
+        pass
+    return answer
 
 
-def _moment(text: str) -> datetime:
-    """A GeneralizedTime, in UTC; it may have fractions."""
-    whole, _, fraction = text.removesuffix("Z").partition(".")
-    moment = datetime.strptime(whole, "%Y%m%d%H%M%S").replace(tzinfo=UTC)
-    return moment.replace(microsecond=int((fraction + "000000")[:6])) if fraction else moment
+def _values(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Tag, start, start of the content and end of each DER value in this range. Raises IndexError."""
+    while start < end:
+        length, begin = data[start + 1], start + 2
+        if length >= SHORT_LENGTH:
+            size = length - SHORT_LENGTH
+            length, begin = int.from_bytes(data[begin : begin + size], "big"), begin + size
+        if begin + length > end:
+            raise IndexError("a value ends after the value that contains it")
+        yield data[start], start, begin, begin + length
+        start = begin + length

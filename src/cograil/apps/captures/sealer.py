@@ -21,7 +21,7 @@ from cograil.apps.captures.key_encryption_keys import KeyRing
 from cograil.apps.captures.object_check import ObjectCheck, examine
 from cograil.apps.captures.object_store import ObjectStore, url_of
 from cograil.apps.captures.queries import Capture
-from cograil.apps.captures.rfc3161 import BadStamp, Unstamped, ask
+from cograil.apps.captures.rfc3161 import BadAuthority, BadStamp, Unstamped, ask
 from cograil.apps.captures.settings import CaptureSettings
 from cograil.apps.captures.signing import BadKey, Signer, load_configured_signer
 from cograil.model.workflow import Json
@@ -126,6 +126,8 @@ class Sealer:
             )
         except (Unstamped, BadStamp) as error:
             raise Retry(f"the time-stamping authority: {error}", code="not_stamped") from error
+        except BadAuthority as error:
+            raise Retry(str(error), code=error.code) from error
         stamped = manifest.with_stamp(proof, response, self.signer)
         async with ctx.transaction() as joint:
             tx = HandlerSession(joint.connection, "stamp", clock.now())

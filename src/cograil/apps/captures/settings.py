@@ -41,6 +41,8 @@ class CaptureSettings(SettingsSection):
     """Where a time-stamping authority answers (RFC 3161); without it nobody is asked."""
     tsa_seconds: PositiveFloat = 10
     """How long such an authority may take."""
+    tsa_ca_file: Path | None = None
+    """The CA certificates of that authority (PEM). Without them the root certificate in its response is trusted."""
     sweep_seconds: PositiveFloat = 30
     """How often a worker looks for captures whose job has ended or is gone without having ended them."""
     retry_seconds: Annotated[float, Field(ge=0)] = 600

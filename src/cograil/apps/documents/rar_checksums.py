@@ -1,7 +1,7 @@
-"""The checksums that a RAR says its files have: libarchive does not look at those of files that are stored.
+"""The checksums in the headers of a RAR: libarchive does not verify those of stored (uncompressed) files.
 
-Comics often are: pictures do not get smaller. What cannot be understood here says nothing; whether an archive
-can be read is for the library to say.
+Comics are often stored, since pictures do not compress. Headers that cannot be parsed yield no checksum; libarchive
+decides whether the archive can be read.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import BinaryIO, NamedTuple
 RAR4, RAR5 = b"Rar!\x1a\x07\x00", b"Rar!\x1a\x07\x01\x00"
 MAX_HEAD, MAX_NUMBER = 2 * 1024 * 1024, 10
 FILE4, FILE5 = 0x74, 2
-IN_PARTS_OR_SECRET4, IN_PARTS5 = 0x07, 0x18
+SPLIT_OR_ENCRYPTED4, SPLIT5 = 0x07, 0x18
 
 
 class Sum(NamedTuple):
-    """What one file should come to; `crc` is None where the archive does not say."""
+    """The size and CRC-32 that a file should have; `crc` is None if the archive does not state it."""
 
     size: int
     crc: int | None
 
 
 def sums_of(archive: Path) -> Iterator[Sum]:
-    """One for each file and directory, in their order; nothing for what is no RAR."""
+    """One for each file and directory, in archive order; none for a file of another format."""
     with archive.open("rb") as file:
         first = file.read(len(RAR5))
         try:
@@ -34,7 +34,7 @@ def sums_of(archive: Path) -> Iterator[Sum]:
             elif first.startswith(RAR4):
                 file.seek(len(RAR4))
                 yield from _of_rar4(file)
-        except (struct.error, IndexError, ValueError, OverflowError, OSError):  # also places that no file has
+        except (struct.error, IndexError, ValueError, OverflowError, OSError):  # also offsets beyond any file
             return
 
 
@@ -50,7 +50,7 @@ def _of_rar4(file: BinaryIO) -> Iterator[Sum]:
             if flags & 0x100:
                 more_data, more_size = struct.unpack_from("<II", head, 25)
                 data, size = data | more_data << 32, size | more_size << 32
-            yield Sum(size, None if flags & IN_PARTS_OR_SECRET4 else crc)
+            yield Sum(size, None if flags & SPLIT_OR_ENCRYPTED4 else crc)
         file.seek(begin + length + data)
 
 
@@ -68,7 +68,7 @@ def _of_rar5(file: BinaryIO) -> Iterator[Sum]:
         _, at = _number(head, at) if flags & 1 else (0, at)
         data, at = _number(head, at) if flags & 2 else (0, at)
         if kind == FILE5:
-            yield _file5(head, at, is_whole=not flags & IN_PARTS5)
+            yield _file5(head, at, is_whole=not flags & SPLIT5)
         file.seek(end + data)
 
 
@@ -82,7 +82,7 @@ def _file5(head: bytes, at: int, *, is_whole: bool) -> Sum:
 
 
 def _number(head: bytes, at: int) -> tuple[int, int]:
-    """A number in groups of seven bits, and where what follows begins. Raises IndexError."""
+    """A variable-length number (seven bits in each byte), and the offset after it. Raises IndexError."""
     value = 0
     for place in range(MAX_NUMBER):
         value |= (head[at + place] & 0x7F) << 7 * place
