@@ -20,7 +20,16 @@ PROSE_FILES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "d
 VAGUE_NAMES = frozenset({"found", "one", "told", "given", "asked", "said"})
 # Nouns of the field, not participles.
 ING_MODULES = frozenset(
-    {"testing", "tracing", "routing", "request_parsing", "input_parsing", "rendering", "signing"}
+    {
+        "testing",
+        "tracing",
+        "routing",
+        "request_parsing",
+        "input_parsing",
+        "rendering",
+        "signing",
+        "formatting",
+    }
 )
 # Public classes that share their name with another public class, and why.
 SAME_NAMES = {

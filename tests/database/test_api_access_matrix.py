@@ -73,7 +73,7 @@ def body_of(endpoint: Endpoint, things: dict[str, str]) -> dict[str, Any] | None
         "RetryBody": {},
         "Body": {},
         "HandlerTest": {},
-        "JobSearch": {},
+        "JobSearchBody": {},
         "BulkBody": {"preview": True},
         "Sources": {"sources": [HELLO]},
     }

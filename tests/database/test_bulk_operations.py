@@ -20,8 +20,8 @@ from cograil.processes import bulk_handler as wiring
 from cograil.processes.bulk_handler import register_bulk
 from cograil.verbs import bulk as verbs
 from cograil.verbs.bulk import (
+    BulkForecast,
     BulkOperation,
-    BulkPreview,
     JobFilter,
     begin_bulk,
     find_bulk,
@@ -31,7 +31,7 @@ from cograil.verbs.bulk import (
 from cograil.verbs.cancel import cancel
 
 
-async def preview(harness: Harness, verb: str, **wanted: Any) -> BulkPreview:
+async def preview(harness: Harness, verb: str, **wanted: Any) -> BulkForecast:
     async with harness.db.transaction("test") as tx:
         return await preview_bulk(tx, verb, JobFilter(**wanted))
 

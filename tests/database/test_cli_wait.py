@@ -13,7 +13,7 @@ from tests.support.harness import Harness, open_harness
 from cograil.cli.backends.database_backend import DatabaseBackend
 from cograil.cli.display.job_progress import LineProgress, SilentProgress
 from cograil.cli.instance_client import InstanceClient
-from cograil.cli.job_wait import JobWaitListener, wait_for_end
+from cograil.cli.job_wait import CliJobEndListener, wait_for_end
 from cograil.errors import Conflict, JobNotFound, UsageError, WaitTimeout
 from cograil.store.job_progress_queries import load_progress, resolve_job
 
@@ -54,7 +54,7 @@ async def test_the_end_of_a_job_is_found_when_no_notice_arrives(
 ) -> None:
     job_id = await harness.submit(HELLO)
     async with harness.running():
-        seen = await asyncio.wait_for(wait_for_end(client, JobWaitListener(), job_id, SilentProgress()), 20)
+        seen = await asyncio.wait_for(wait_for_end(client, CliJobEndListener(), job_id, SilentProgress()), 20)
     assert seen.status == "completed"
 
 
@@ -85,13 +85,13 @@ async def test_waiting_outlives_lost_connections(harness: Harness, client: Datab
 async def test_waiting_ends_in_time_and_says_where_to_look(harness: Harness, client: DatabaseBackend) -> None:
     job_id = await harness.submit(HELLO)
     with pytest.raises(WaitTimeout, match=f"explain {job_id}"):
-        await wait_for_end(client, JobWaitListener(), job_id, SilentProgress(), timeout=0.05)
+        await wait_for_end(client, CliJobEndListener(), job_id, SilentProgress(), timeout=0.05)
 
 
 async def test_waiting_for_what_does_not_exist_ends_at_once(client: DatabaseBackend) -> None:
     with pytest.raises(JobNotFound):
         await wait_for_end(
-            client, JobWaitListener(), "00000000-0000-7000-8000-000000000000", SilentProgress()
+            client, CliJobEndListener(), "00000000-0000-7000-8000-000000000000", SilentProgress()
         )
 
 
@@ -100,7 +100,7 @@ async def test_a_wide_fan_out_is_a_few_lines(
 ) -> None:
     job_id = await harness.submit(WIDE, {"items": list(range(300))})
     async with harness.running():
-        await wait_for_end(client, JobWaitListener(), job_id, LineProgress())
+        await wait_for_end(client, CliJobEndListener(), job_id, LineProgress())
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) < 10
     assert any("split  started with 300 children" in line for line in lines)

@@ -163,7 +163,7 @@ class Orchestrators(TypedDict):
     oldest_news_seconds: float | None
 
 
-class Pause(TypedDict):
+class QueuePause(TypedDict):
     """A pause: its actor and reason."""
 
     by: str | None
@@ -182,7 +182,7 @@ class Queue(TypedDict):
     oldest_seconds: float | None
     workers: int
     is_paused: bool
-    paused: Pause | None
+    paused: QueuePause | None
     depth_truncated: bool
 
 
@@ -256,7 +256,7 @@ class NodeMetrics(TypedDict):
     nodes: list[NodeNumbers]
 
 
-class Failure(TypedDict):
+class FailureCount(TypedDict):
     """One kind of failure."""
 
     workflow_id: str
@@ -274,7 +274,7 @@ class FailureMetrics(TypedDict):
     """The failures, the most common first; `truncated` if jobs were left out."""
 
     days: int
-    failures: list[Failure]
+    failures: list[FailureCount]
     has_more: bool
     truncated: bool
 
@@ -401,7 +401,7 @@ class HandlerTrial(TypedDict):
     completed_at: Moment | None
 
 
-class Key(TypedDict):
+class KeyEntry(TypedDict):
     """An API key as it is listed: never the key itself."""
 
     key_id: str
@@ -418,7 +418,7 @@ class Key(TypedDict):
 class KeyList(TypedDict):
     """The keys of a tenant, newest first."""
 
-    keys: list[Key]
+    keys: list[KeyEntry]
 
 
 class Overview(TypedDict):

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import psycopg
 
-from cograil.cli.backends.database_jobs import JobEndListener as JobWaitListener
+from cograil.cli.backends.database_jobs import CliJobEndListener
 from cograil.cli.backends.database_jobs import listen_for_job_ends as _listen
 from cograil.cli.backends.interface import EndOfJob, JobReads
 from cograil.cli.display.output import warn
@@ -18,7 +18,7 @@ from cograil.errors import DatabaseUnavailable, WaitTimeout
 from cograil.store.job_progress_queries import JobProgressSnapshot
 from cograil.store.job_queries import View
 
-__all__ = ["JobWaitListener", "ProgressView", "WaitedFor", "listen_for_job_ends", "wait_for_end"]
+__all__ = ["CliJobEndListener", "ProgressView", "WaitedFor", "listen_for_job_ends", "wait_for_end"]
 
 STALLED_SECONDS = 3.0  # without a change; then the view shows why the job waits
 MAX_OUTAGE_SECONDS = 60.0  # how long to wait for a database or a server that does not answer
@@ -45,7 +45,7 @@ class ProgressView(Protocol):
     def show_stall(self, messages: list[str]) -> None: ...
 
 
-def listen_for_job_ends(client: InstanceClient) -> AbstractAsyncContextManager[JobWaitListener]:
+def listen_for_job_ends(client: InstanceClient) -> AbstractAsyncContextManager[CliJobEndListener]:
     """Listen in this block. Enter it before the job is created: else its end may be noticed late."""
     return _listen(client.db)
 

@@ -31,7 +31,7 @@ def workflow_files(directory: Path) -> list[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedFile:
+class FilePublication:
     """A workflow file, and what became of it."""
 
     path: Path
@@ -53,7 +53,7 @@ async def publish_files(
     handlers: Collection[str],
     *,
     is_dev: bool = False,
-) -> list[PublishedFile]:
+) -> list[FilePublication]:
     """Publish these files; with `is_dev` they replace old content. A bad file is reported and left out."""
     published = []
     for path in files:
@@ -74,7 +74,7 @@ async def publish_files(
 
 async def _publish_file(
     db: Database, engine_context: EngineContext, path: Path, is_dev: bool
-) -> PublishedFile:
+) -> FilePublication:
     workflow = None
     try:
         text = _read(path)
@@ -83,12 +83,12 @@ async def _publish_file(
             done = await (replace if is_dev else publish)(tx, workflow, text)
             schedules = await sync_schedules(tx, engine_context, workflow, by="cograil up")
     except VersionTaken as error:
-        return PublishedFile(
+        return FilePublication(
             path, workflow, f"version {workflow.version if workflow else ''} differs: {error}"
         )
     except (CograilError, OSError, UnicodeDecodeError) as error:
-        return PublishedFile(path, None, str(error))
-    return PublishedFile(path, workflow, is_new=done.is_new, schedules=tuple(schedules))
+        return FilePublication(path, None, str(error))
+    return FilePublication(path, workflow, is_new=done.is_new, schedules=tuple(schedules))
 
 
 def _read(path: Path) -> str:

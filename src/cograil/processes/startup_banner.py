@@ -14,7 +14,7 @@ from cograil.app_registry import enabled_apps
 from cograil.model.workflow import Workflow
 from cograil.processes.database_host import Host
 from cograil.processes.invocation import program
-from cograil.processes.publish_directory import PublishedFile
+from cograil.processes.publish_directory import FilePublication
 from cograil.settings import Settings, mask_password
 
 log = structlog.get_logger("up")
@@ -33,7 +33,7 @@ def welcome(
     settings: Settings,
     host: Host,
     url: str,
-    files: list[PublishedFile],
+    files: list[FilePublication],
     apps: dict[str, str],
 ) -> None:
     """Say what runs, where, and what to do next."""

@@ -40,7 +40,7 @@ from cograil.processes.handler_modules import summarize
 from cograil.processes.instance_discovery import make_engine_context, require_queues
 from cograil.processes.lifecycle import first_of, kept_running, process_name, run_async, stop_on_signals
 from cograil.processes.process_readiness import ProcessHealth
-from cograil.processes.publish_directory import PublishedFile, publish_files, workflow_files
+from cograil.processes.publish_directory import FilePublication, publish_files, workflow_files
 from cograil.processes.reloader import Reloader
 from cograil.processes.startup_banner import goodbye, tell_worker_error, tell_worker_runs, welcome
 from cograil.processes.worker_main import WorkOrder
@@ -201,7 +201,7 @@ class Supervisor:
                     summary = None if error is None else summarize(error)
                     await note_worker_error(tx, orchestrator.process_id, summary)
 
-    async def _publish(self, db: Database, worker: WorkerChild) -> list[PublishedFile]:
+    async def _publish(self, db: Database, worker: WorkerChild) -> list[FilePublication]:
         is_dev = self.development.is_dev
         engine_context = make_engine_context(self.settings)
         return await publish_files(db, engine_context, self._workflow_files(), worker.handlers, is_dev=is_dev)

@@ -23,7 +23,7 @@ LATE_SECONDS = 10.0  # no row with a lower id than a row of this age is still un
 
 
 @dataclass(frozen=True, slots=True)
-class JobCriteria:
+class JobSearch:
     """The criteria of a job filter; the defaults match every job."""
 
     statuses: Sequence[str] = ()
@@ -37,7 +37,7 @@ class JobCriteria:
 
 async def filter_jobs(
     tx: Transaction,
-    criteria: JobCriteria,
+    criteria: JobSearch,
     *,
     tenant: str = "default",
     before: str | None = None,
@@ -62,7 +62,7 @@ async def filter_jobs(
 
 async def find_jobs_by(
     tx: Transaction,
-    criteria: JobCriteria,
+    criteria: JobSearch,
     *,
     tenant: str = "default",
     before: str | None = None,
@@ -73,7 +73,7 @@ async def find_jobs_by(
 
     With `is_bounded` the list ends once its inputs and results exceed the size of a page.
     """
-    if criteria == JobCriteria(statuses=criteria.statuses, workflow=criteria.workflow):
+    if criteria == JobSearch(statuses=criteria.statuses, workflow=criteria.workflow):
         return await list_jobs(
             tx,
             tenant=tenant,

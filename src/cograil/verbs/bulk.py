@@ -34,8 +34,8 @@ from cograil.verbs.submit import Submission, submit
 
 __all__ = [
     "HANDLER",
+    "BulkForecast",
     "BulkOperation",
-    "BulkPreview",
     "JobFilter",
     "begin_bulk",
     "find_bulk",
@@ -70,7 +70,7 @@ nodes:
 
 
 @dataclass(frozen=True, slots=True)
-class BulkPreview:
+class BulkForecast:
     """What an operation would touch: how many jobs, and the first of them."""
 
     verb: str
@@ -79,11 +79,13 @@ class BulkPreview:
     ids: tuple[str, ...]
 
 
-async def preview_bulk(tx: Transaction, verb: str, wanted: JobFilter, tenant: str = "default") -> BulkPreview:
+async def preview_bulk(
+    tx: Transaction, verb: str, wanted: JobFilter, tenant: str = "default"
+) -> BulkForecast:
     """Which jobs `begin_bulk` would touch now. Changes nothing; raises UsageError as it would."""
     wanted = _completed(verb, wanted)
     ids, count = await store.match_jobs(tx, tenant, wanted, tx.now, after=None, limit=SHOWN_IDS)
-    return BulkPreview(verb, wanted.as_json(), count, tuple(ids))
+    return BulkForecast(verb, wanted.as_json(), count, tuple(ids))
 
 
 async def begin_bulk(

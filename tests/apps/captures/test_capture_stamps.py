@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.apps.captures.authority import Authority, other_ca, running_authority
-from tests.apps.captures.capture_api import SealingSite
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import load_pem_x509_certificate
+from tests.apps.captures.authority import Authority, other_ca, running_authority
+from tests.apps.captures.capture_api import SealingSite
 
 from cograil.apps.captures import manifest
 from cograil.apps.captures.integrity_check import check_vault

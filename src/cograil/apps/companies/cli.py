@@ -28,7 +28,7 @@ from cograil.cli.instance_client import (
     current_user,
     private_client,
 )
-from cograil.cli.job_wait import JobWaitListener, listen_for_job_ends
+from cograil.cli.job_wait import CliJobEndListener, listen_for_job_ends
 from cograil.cli.options import Amount, instance_options, settings_for
 from cograil.errors import NoInstance, NotFound, WaitTimeout
 from cograil.model.ids import new_id
@@ -203,7 +203,7 @@ async def _ask(
 
 
 async def _ended(
-    client: InstanceClient, listener: JobWaitListener, company_key: CompanyKey, timeout: float
+    client: InstanceClient, listener: CliJobEndListener, company_key: CompanyKey, timeout: float
 ) -> dict[str, Any]:
     clock = asyncio.get_running_loop().time
     until = clock() + timeout

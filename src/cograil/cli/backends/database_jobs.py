@@ -16,7 +16,7 @@ from cograil.model.job import Signalled
 from cograil.model.workflow import Workflow
 from cograil.store import job_queries
 from cograil.store.database import Database, Transaction
-from cograil.store.job_filter_queries import JobCriteria, LogTail, find_jobs_by
+from cograil.store.job_filter_queries import JobSearch, LogTail, find_jobs_by
 from cograil.store.job_progress_queries import (
     JobProgressSnapshot,
     is_over,
@@ -32,7 +32,7 @@ from cograil.store.workflow_queries import find_workflow
 from cograil.store.write_batch import DONE_CHANNEL
 from cograil.verbs import bulk, pause
 from cograil.verbs.advance import EngineContext
-from cograil.verbs.bulk import BulkPreview, JobFilter
+from cograil.verbs.bulk import BulkForecast, JobFilter
 from cograil.verbs.cancel import cancel
 from cograil.verbs.explain import JobExplanation, explain
 from cograil.verbs.retry import RetryForecast, preview_retry, retry
@@ -87,7 +87,7 @@ class DatabaseJobReads(DatabaseConnection):
             _, definition_id = await find_job(tx, job_id, self.tenant)
             return await self.engine_context.definitions.get(tx, definition_id)
 
-    async def list_jobs(self, criteria: JobCriteria, *, before: str | None, limit: int) -> list[View]:
+    async def list_jobs(self, criteria: JobSearch, *, before: str | None, limit: int) -> list[View]:
         async with self.transaction("show") as tx:
             last = None if before is None else await resolve_job(tx, before, self.tenant)
             return await find_jobs_by(tx, criteria, tenant=self.tenant, before=last, limit=limit)
@@ -151,7 +151,7 @@ class DatabaseJobReads(DatabaseConnection):
         return listen_for_job_ends(self.client.db)
 
 
-class JobEndListener:
+class CliJobEndListener:
     """Wakes up when a job may have ended."""
 
     def __init__(self) -> None:
@@ -171,9 +171,9 @@ class JobEndListener:
 
 
 @asynccontextmanager
-async def listen_for_job_ends(db: Database) -> AsyncIterator[JobEndListener]:
+async def listen_for_job_ends(db: Database) -> AsyncIterator[CliJobEndListener]:
     """Listen in this block. Enter it before the job is created: else its end may be noticed late."""
-    ends = JobEndListener()
+    ends = CliJobEndListener()
     listener = Listener(db.direct, [DONE_CHANNEL], ends.on_notify)
     await listener.start()
     try:
@@ -246,7 +246,7 @@ class DatabaseJobActions(DatabaseConnection):
         nodes = await job_queries.list_nodes(tx, job_id, workflow, tenant=self.tenant, children=False)
         return waiting_approval(view, nodes)
 
-    async def preview_bulk(self, verb: str, job_filter: JobFilter) -> BulkPreview:
+    async def preview_bulk(self, verb: str, job_filter: JobFilter) -> BulkForecast:
         async with self.transaction("preview") as tx:
             return await bulk.preview_bulk(tx, verb, job_filter, self.tenant)
 

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 from cograil.model.job import Signalled
 from cograil.model.schedule import SchedulePlan
 from cograil.model.workflow import Json, Workflow
-from cograil.store.job_filter_queries import JobCriteria
+from cograil.store.job_filter_queries import JobSearch
 from cograil.store.job_progress_queries import JobProgressSnapshot
 from cograil.store.job_queries import Traceback, View
-from cograil.verbs.bulk import BulkPreview, JobFilter
+from cograil.verbs.bulk import BulkForecast, JobFilter
 from cograil.verbs.callback_targets import Receiver
 from cograil.verbs.explain import JobExplanation
 from cograil.verbs.retry import RetryForecast
@@ -59,7 +59,7 @@ class JobReads(Protocol):
     async def job_workflow(self, job_id: str) -> Workflow:
         """Return the workflow that the job runs. Raises JobNotFound."""
 
-    async def list_jobs(self, criteria: JobCriteria, *, before: str | None, limit: int) -> list[View]:
+    async def list_jobs(self, criteria: JobSearch, *, before: str | None, limit: int) -> list[View]:
         """Return the newest jobs that meet all criteria; `before` is the last job of the previous page."""
 
     async def list_nodes(self, job_id: str, workflow: Workflow, *, children: bool) -> list[View]:
@@ -110,7 +110,7 @@ class JobActions(Protocol):
     async def answer(self, job_id: str, answer: Signalled) -> View:
         """Answer an approval; without a node id, the only one that waits. Return node, decision and status."""
 
-    async def preview_bulk(self, verb: str, job_filter: JobFilter) -> BulkPreview:
+    async def preview_bulk(self, verb: str, job_filter: JobFilter) -> BulkForecast:
         """Return how many jobs match, and the first of them. Changes nothing."""
 
     async def begin_bulk(self, verb: str, job_filter: JobFilter, reason: str) -> str:

@@ -20,11 +20,11 @@ from cograil.model.job import Signalled
 from cograil.model.states import JOB_TERMINAL
 from cograil.model.workflow import Json, Workflow
 from cograil.processes.invocation import program
-from cograil.store.job_filter_queries import LATE_SECONDS, JobCriteria
+from cograil.store.job_filter_queries import LATE_SECONDS, JobSearch
 from cograil.store.job_progress_queries import JobProgressSnapshot, NodeProgressSnapshot, read_prefix
 from cograil.store.job_queries import Traceback, View
 from cograil.verbs.blockers import JobBlocker
-from cograil.verbs.bulk import BulkPreview, JobFilter
+from cograil.verbs.bulk import BulkForecast, JobFilter
 from cograil.verbs.explain import JobExplanation
 from cograil.verbs.retry import RetryForecast
 
@@ -76,7 +76,7 @@ class ServerJobReads(ServerConnection):
         workflow = await self.client.job_workflow(job_id)
         return load_workflow(workflow["definition"], workflow["app"])
 
-    async def list_jobs(self, criteria: JobCriteria, *, before: str | None, limit: int) -> list[View]:
+    async def list_jobs(self, criteria: JobSearch, *, before: str | None, limit: int) -> list[View]:
         body: dict[str, Any] = {
             "statuses": list(criteria.statuses),
             "workflow_id": criteria.workflow,
@@ -228,9 +228,9 @@ class ServerJobActions(ServerConnection):
         names = ("node_id", "by", "decision", "job_status")
         return {name: cast("Mapping[str, Any]", answered)[name] for name in names}
 
-    async def preview_bulk(self, verb: str, job_filter: JobFilter) -> BulkPreview:
+    async def preview_bulk(self, verb: str, job_filter: JobFilter) -> BulkForecast:
         preview = await self.client.preview_bulk(cast("Any", verb), **_bulk_options(job_filter))
-        return BulkPreview(preview["verb"], preview["filter"], preview["count"], tuple(preview["ids"]))
+        return BulkForecast(preview["verb"], preview["filter"], preview["count"], tuple(preview["ids"]))
 
     async def begin_bulk(self, verb: str, job_filter: JobFilter, reason: str) -> str:
         begin = self.client.bulk_cancel if verb == "cancel" else self.client.bulk_retry

@@ -38,7 +38,7 @@ order by 1
 """
 
 
-class Target(NamedTuple):
+class DumpTarget(NamedTuple):
     """A server, its roles, and the schema of its database."""
 
     server_version: int
@@ -118,7 +118,9 @@ def _show_restored(file: Path, schema: migrate.SchemaStatus, omitted_grants: lis
         say("run `cograil db migrate` (`cograil up` does this automatically)")
 
 
-def _restore(conninfo: str, programs: Binaries, file: Path, target: Target, *, is_clean: bool) -> list[str]:
+def _restore(
+    conninfo: str, programs: Binaries, file: Path, target: DumpTarget, *, is_clean: bool
+) -> list[str]:
     backup.check_dump(programs, file)
     return backup.restore_database(conninfo, programs, file, known_roles=target.roles, is_clean=is_clean)
 
@@ -151,7 +153,7 @@ def db_psql(arguments: tuple[str, ...], data_dir: Path | None, as_json: bool) ->
 def open_server(settings: Settings, *, is_created: bool = False) -> Iterator[str]:
     """Yield the connection string of the database; an embedded one is started for this block if necessary.
 
-    Raises NoInstance when there is no database, unless `is_created` allows to create one.
+    Raise NoInstance without a database, unless `is_created` allows to create one.
     """
     if settings.database.url:
         yield settings.database.direct_url or settings.database.url
@@ -162,25 +164,25 @@ def open_server(settings: Settings, *, is_created: bool = False) -> Iterator[str
             yield host.conninfo
     else:
         raise NoInstance(
-            f"there is no database in {settings.data_dir}; name another directory with --data-dir, or set "
+            f"{settings.data_dir} has no database; name another directory with --data-dir, or set "
             "COGRAIL_DATABASE_URL"
         )
 
 
-async def _inspect(conninfo: str) -> Target:
+async def _inspect(conninfo: str) -> DumpTarget:
     async with await connect(conninfo, prepare=False) as conn:
         schemas = await conn.execute("select from pg_namespace where nspname in ('cograil', 'vault_secure')")
         roles = await conn.execute("select rolname from pg_roles")
-        return Target(
+        return DumpTarget(
             server_version=conn.info.server_version // 10_000,
             has_tls=conn.pgconn.ssl_in_use,
             schema=await migrate.status(conn),
             has_schema=schemas.rowcount > 0,
-            roles=[row[0] for row in await roles.fetchall()],
+            roles=[name for (name,) in await roles.fetchall()],
         )
 
 
-async def _prepare(settings: Settings, conninfo: str, *, is_clean: bool) -> Target:
+async def _prepare(settings: Settings, conninfo: str, *, is_clean: bool) -> DumpTarget:
     """Create the roles for a restore. Raises Conflict when the database is in use or not empty."""
     target = await _inspect(conninfo)
     if target.has_schema and not is_clean:

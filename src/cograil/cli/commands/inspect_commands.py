@@ -32,7 +32,7 @@ from cograil.cli.options import instance_options, tenant_option
 from cograil.definitions.suggestions import hint_of_nodes
 from cograil.errors import Conflict, NodeNotFound
 from cograil.model.states import DISPLAY_STATUSES
-from cograil.store.job_filter_queries import JobCriteria
+from cograil.store.job_filter_queries import JobSearch
 from cograil.store.job_queries import View, shown_status
 
 MAX_ERROR_WIDTH = 60
@@ -118,7 +118,7 @@ async def jobs(target: Target, limit: int, before: str | None, as_json: bool, **
     options["statuses"] = tuple(name for value in options["statuses"] for name in value.split(","))
     options["labels"] = read_labels(options["labels"]) or {}
     async with target.open_to_read() as backend:
-        listed = await backend.list_jobs(JobCriteria(**options), before=before, limit=limit)
+        listed = await backend.list_jobs(JobSearch(**options), before=before, limit=limit)
     render({"jobs": listed}, lambda: _show_jobs(listed, limit), as_json)
 
 

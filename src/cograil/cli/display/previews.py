@@ -10,7 +10,7 @@ import click
 from cograil.cli.display.formatting import printable
 from cograil.cli.display.output import out, plain, render, say, table, warn
 from cograil.store.job_queries import View
-from cograil.verbs.bulk import BulkPreview
+from cograil.verbs.bulk import BulkForecast
 from cograil.verbs.retry import RetryForecast
 
 MAX_NAMES = 10
@@ -68,12 +68,12 @@ def _names(names: Sequence[str]) -> str:
     return printable(", ".join(names[:MAX_NAMES]) + more)
 
 
-def show_bulk(preview: BulkPreview, as_json: bool) -> None:
+def show_bulk(preview: BulkForecast, as_json: bool) -> None:
     """Show how many jobs match, and the first of them."""
     render(asdict(preview), lambda: _print_bulk(preview), as_json)
 
 
-def _print_bulk(preview: BulkPreview) -> None:
+def _print_bulk(preview: BulkForecast) -> None:
     say(f"{preview.verb} would be applied to {preview.count} jobs; nothing was changed")
     for job_id in preview.ids:
         click.echo(job_id)

@@ -45,9 +45,9 @@ def facts_of(shown: View) -> Iterator[tuple[str, Any]]:
     if shown["last_due_at"]:
         job = f", job {shown['last_job_id']}" if shown["last_job_id"] else ""
         yield "last run", f"{utc(shown['last_due_at'])}, {shown['last_outcome']}{job}"
-    for one in shown["passed_over"]:
-        runs = "run" if one["moments"] == 1 else "runs"
-        yield "skipped", f"{one['moments']} {runs} since its last job: {one['reason']}"
+    for passed in shown["passed_over"]:
+        runs = "run" if passed["moments"] == 1 else "runs"
+        yield "skipped", f"{passed['moments']} {runs} since its last job: {passed['reason']}"
 
 
 def _left_file(shown: View) -> str:

@@ -11,7 +11,7 @@ from cograil.client.models import (
     FailureMetrics,
     HealthReport,
     Json,
-    Key,
+    KeyEntry,
     NamedCheck,
     NodeMetrics,
     NodePage,
@@ -82,9 +82,9 @@ class MonitoringApi(Transport):
         overview: Overview = await self._ask("GET", "/overview")
         return overview
 
-    async def keys(self) -> list[Key]:
+    async def keys(self) -> list[KeyEntry]:
         """Return the API keys of this tenant without the keys themselves, newest first."""
-        keys: list[Key] = (await self._ask("GET", "/keys"))["keys"]
+        keys: list[KeyEntry] = (await self._ask("GET", "/keys"))["keys"]
         return keys
 
     async def audit(self, *, limit: int = 100, cursor: str | None = None) -> AuditPage:

@@ -14,7 +14,7 @@ from cograil.client.models import (
     FailureMetrics,
     HealthReport,
     Json,
-    Key,
+    KeyEntry,
     NamedCheck,
     NodeMetrics,
     NodePage,
@@ -85,9 +85,9 @@ class MonitoringApi(Transport):
         overview: Overview = self._ask("GET", "/overview")
         return overview
 
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[KeyEntry]:
         """Return the API keys of this tenant without the keys themselves, newest first."""
-        keys: list[Key] = (self._ask("GET", "/keys"))["keys"]
+        keys: list[KeyEntry] = (self._ask("GET", "/keys"))["keys"]
         return keys
 
     def audit(self, *, limit: int = 100, cursor: str | None = None) -> AuditPage:

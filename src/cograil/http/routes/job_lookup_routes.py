@@ -15,7 +15,7 @@ from cograil.http.server.field_types import Labels, Moment
 from cograil.http.server.request_parsing import Body, Query
 from cograil.http.server.routing import Router
 from cograil.store import job_queries
-from cograil.store.job_filter_queries import JobCriteria, find_jobs_by
+from cograil.store.job_filter_queries import JobSearch, find_jobs_by
 from cograil.store.job_progress_queries import load_progress, new_events, resolve_job
 from cograil.store.pause_queries import list_pauses
 
@@ -25,7 +25,7 @@ ShownStatus = Literal["pending", "running", "waiting", "completed", "failed", "c
 Text = Annotated[str, Field(min_length=1, max_length=300)]
 
 
-class JobSearch(Body):
+class JobSearchBody(Body):
     """The criteria that a job must meet; one that is left out matches every job."""
 
     statuses: Annotated[list[ShownStatus], Field(max_length=6)] = Field(default_factory=list)
@@ -38,9 +38,9 @@ class JobSearch(Body):
     before: str | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 50
 
-    def criteria(self) -> JobCriteria:
+    def criteria(self) -> JobSearch:
         """Return the criteria as the store takes them."""
-        return JobCriteria(
+        return JobSearch(
             self.statuses, self.workflow_id, self.labels, self.since, self.until, self.text, self.error
         )
 
@@ -54,7 +54,7 @@ class WatchQuery(Query):
 @job_lookups.post(
     "/jobs/search",
     "viewer",
-    body=JobSearch,
+    body=JobSearchBody,
     is_body_optional=True,
     responses={200: "the newest jobs that meet all criteria"},
     response_model=job_schemas.JobMatches,
@@ -65,7 +65,7 @@ async def search_jobs(call: Call) -> Response:
     A job that waits for a person or a time has the status `waiting` here, not pending or running. `before` is
     the id of the last job of the previous page.
     """
-    search: JobSearch = call.body
+    search: JobSearchBody = call.body
     tenant = call.caller.tenant
     async with call.transaction("show") as tx:
         before = None if search.before is None else await resolve_job(tx, search.before, tenant)
