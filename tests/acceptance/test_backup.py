@@ -129,7 +129,7 @@ def completed(shell: Shell) -> set[str]:
 
 def without_shop(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """What is expected where the role `shop` does not exist; PostgreSQL 18 knows one privilege more."""
-    kept = []
+    kept: list[tuple[str, ...]] = []
     for name, kind, owner, rights in rows:
         grants = [grant for grant in rights.split(",") if not grant.startswith("shop=")]
         kept.append((name, kind, owner, ",".join(grants).replace("arwdDxtm/", "arwdDxt/")))
@@ -160,10 +160,10 @@ def test_a_dump_of_pg_dump_is_restored(tmp_path: Path, server: Server) -> None:
     assert shell.run("db", "migrate").code == 0
     file = str(tmp_path / "plain.dump")
     schemas = ["-n", "cograil", "-n", "vault_secure"]
-    dump = [server.programs.path("pg_dump"), "-Fc", *schemas, "-f", file, server.url("jobs")]
+    dump = [str(server.programs.path("pg_dump")), "-Fc", *schemas, "-f", file, server.url("jobs")]
     subprocess.run(dump, check=True)
     restore = [
-        server.programs.path("pg_restore"),
+        str(server.programs.path("pg_restore")),
         "--exit-on-error",
         "--no-owner",
         "-d",

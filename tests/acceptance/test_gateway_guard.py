@@ -150,7 +150,13 @@ def test_no_answer_to_partners_contains_internal_ids(site: Site) -> None:
     # All paths of /platform and of the probes, right and wrong; then all that the other routes refuse.
     for request in (*ends, live, job, str(uuid4()), "x"):
         partner.get(f"/platform/status/{request}")
-    for body in ({}, SUBMIT | {"workflow_id": "nope"}, SUBMIT | {"callback_url": "http://10.0.0.1/"}, []):
+    bodies: list[Any] = [
+        {},
+        SUBMIT | {"workflow_id": "nope"},
+        SUBMIT | {"callback_url": "http://10.0.0.1/"},
+        [],
+    ]
+    for body in bodies:
         partner.post("/platform/submit", body)
     partner.post("/platform/submit", SUBMIT | {"input_params": {"zz": 1}})
     partner.call("POST", "/platform/submit", content=b"{", headers={"content-type": "application/json"})

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import psycopg
@@ -57,7 +58,7 @@ class Server:
             for statement in statements:
                 conn.execute(statement.encode())
 
-    def rows(self, query: str, database: str) -> list[tuple[str, ...]]:
+    def rows(self, query: str, database: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(make_conninfo(self.admin, dbname=database)) as conn:
             return conn.execute(query.encode()).fetchall()
 
@@ -93,7 +94,7 @@ def free_port() -> int:
 
 def run_as_admin(server: Server, database: str, sql: str) -> None:
     psql = [
-        server.programs.path("psql"),
+        str(server.programs.path("psql")),
         "-X",
         "-v",
         "ON_ERROR_STOP=1",

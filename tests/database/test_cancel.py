@@ -267,7 +267,7 @@ async def test_a_cancel_reaches_a_worker_that_is_busy_claiming(harness: Harness)
         assert worker.identity is not None
         epoch = worker._claimer.answered
         worker._claimer.answered += 1  # another claim was answered after the question was sent
-        worker._on_heartbeat(worker.identity, WorkerHeartbeat(True, frozenset(), False), epoch)
+        worker._on_heartbeat(worker.identity, WorkerHeartbeat(True, {}, False), epoch)
         await asyncio.wait_for(stopped.wait(), 5)
         await harness.cancel(job)
 

@@ -389,7 +389,7 @@ def test_any_order_of_moves_leaves_what_the_model_says(dsn: str) -> None:
         harness = runner.run(opened.__aenter__())
         try:
             run_state_machine_as_test(
-                lambda: Primitives(runner, harness),
+                lambda: Primitives(runner, harness),  # type: ignore[arg-type]  # any callable will do
                 settings=settings(max_examples=40, stateful_step_count=40, deadline=None),
             )
             assert [str(finding) for finding in runner.run(harness.findings())] == []

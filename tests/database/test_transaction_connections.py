@@ -57,8 +57,8 @@ async def test_a_worker_gives_its_handlers_the_role_it_was_told(shop: Harness, h
     async def pay(ctx: Context) -> dict[str, Any]:
         async with ctx.transaction() as tx:
             await insert_booking(tx, ctx)
-            row = await (await tx.execute("select current_user")).fetchone()
-        return {"as": row[0]}
+            ((role,),) = await (await tx.execute("select current_user")).fetchall()
+        return {"as": role}
 
     async def pry(ctx: Context) -> None:
         async with ctx.transaction() as tx:

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -120,9 +121,8 @@ async def test_a_replay_or_a_refusal_that_was_killed_can_be_sent_again(site: Sit
     done: set[str] = set()
     for changed, status in (({}, 200), ({"size_bytes": 2}, 409), ({"size_bytes": -1}, 400)):
         request = body | changed
-        points = await site.points(
-            {"capture", "refuse_capture"}, lambda api, request=request: api.post("/v1/captures", request)
-        )
+        post = methodcaller("post", "/v1/captures", request)
+        points = await site.points({"capture", "refuse_capture"}, post)
         assert len(points) > 5
         for point in (point for point in points if point not in done):
             api, pid = await site.server(fault=f"{point}:1:kill9")

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.instances import QUICK
 from tests.support.api_client import ApiClient, ApiResponse, serve_api
 from tests.support.harness import Harness, open_harness, quick_settings
 from tests.support.http_site import HERE
 from tests.support.webhook_receiver import (
+    FAST_RELAY,
     ReceivedRequest,
     WebhookReceiver,
     open_receiver,
@@ -38,7 +38,7 @@ def site_settings(data_dir: Path, **containers: Any) -> Settings:
     container_settings = {"network": "none", "sweep_seconds": 0.5} | containers
     return quick_settings(
         outbound=HERE,
-        relay=QUICK | {"timeout_seconds": 15.0},
+        relay=FAST_RELAY | {"timeout_seconds": 15.0},
         data_dir=data_dir,
         containers=container_settings,
     )

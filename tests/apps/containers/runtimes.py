@@ -126,7 +126,7 @@ def _wait_for(at: Path, daemon: subprocess.Popen[bytes], log: Path) -> None:
     until = time.monotonic() + 30
     while not is_answered(at):
         if daemon.poll() is not None or time.monotonic() > until:
-            pytest.fail(f"{daemon.args[0]} does not start:\n{log.read_text()[-3000:]}")  # type: ignore[index]
+            pytest.fail(f"{daemon.args!r} does not start:\n{log.read_text()[-3000:]}")
         time.sleep(0.1)  # a process that tells nobody when it is ready
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.apps.containers.container_site import IMAGE, ContainerSite, working
 
+from cograil.apps.containers.settings import ContainerSettings
 from cograil.processes.app_plugins import app_checks
 from cograil.processes.process_readiness import ProcessHealth
 from cograil.settings import Settings
@@ -216,12 +217,12 @@ async def test_readiness_says_how_the_engine_is(site: ContainerSite, monkeypatch
         checks = app_checks(settings, has_worker=True)
         return (await ProcessHealth(site.lab.db, {}, checks).checks())["containers"]
 
-    engine_only = site.lab.settings.containers.model_copy(update={"runtime": "docker"})
+    engine_only = site.lab.settings.section(ContainerSettings).model_copy(update={"runtime": "docker"})
     settings = site.lab.settings.model_copy(update={"containers": engine_only})
     assert await ask_readiness(settings) == "ok"
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
     assert await ask_readiness(settings) == "degraded: no container engine answers"
-    required = settings.containers.model_copy(update={"required": True})
+    required = settings.section(ContainerSettings).model_copy(update={"required": True})
     assert (
         await ask_readiness(settings.model_copy(update={"containers": required}))
         == "no container engine answers"
@@ -235,7 +236,7 @@ async def test_a_worker_that_finds_its_engine_later_says_so(
 ) -> None:
     """To `explain`, and to the readiness of a server elsewhere."""
     lab = site.lab
-    engine_only = lab.settings.containers.model_copy(update={"runtime": "docker"})
+    engine_only = lab.settings.section(ContainerSettings).model_copy(update={"runtime": "docker"})
     lab.settings = lab.settings.model_copy(update={"containers": engine_only})
     monkeypatch.setattr("cograil.apps.containers.worker_lifespan.LOOK_SECONDS", 0.05)
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")

@@ -77,8 +77,8 @@ async def test_a_container_that_is_just_being_made_is_waited_for(
     class Unfinished:
         async def show(self) -> dict[str, Any]:
             for status in missed:
-                raise aiodocker.DockerError(status, {"message": "No such container"})
-            return await known(request.name).show()  # type: ignore[return-value]
+                raise aiodocker.DockerError(status, "No such container")
+            return await known(request.name).show()
 
     monkeypatch.setattr(containers, "container", lambda id: Unfinished() if id == request.name else known(id))
     monkeypatch.setattr(engine, "find", _nobody)
