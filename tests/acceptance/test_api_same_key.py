@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.acceptance.instances import Running, Start
-from tests.acceptance.test_api_live import said_port
+from tests.acceptance.instances import Running, Start, said_port
 from tests.conftest import Eventually
 
 HELLO = "workflow_id: hello\nnodes: {a: {handler: echo}}"

@@ -17,8 +17,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
+from tests.acceptance.gateway_endpoints import ENDPOINTS, UNKNOWN
 from tests.acceptance.gateway_site import SUBMIT, Caller, Scripted, Site, cograil, until
-from tests.acceptance.test_gateway_matrix import ENDPOINTS, UNKNOWN
 from tests.support.access_matrix import fill_path
 
 from cograil.settings import DatabaseSettings

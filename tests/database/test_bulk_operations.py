@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.database.test_workers import one
 from tests.support.harness import Harness
+from tests.support.one_node import one
 
 from cograil import fault_injection
 from cograil.errors import NotFound, UsageError

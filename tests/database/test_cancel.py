@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.database.test_workers import one
 from tests.support.harness import Harness, ManualWorker, quick_settings
+from tests.support.one_node import one
 
 from cograil.errors import AlreadyTerminal, JobNotFound
 from cograil.model.outcome import Failed

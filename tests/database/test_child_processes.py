@@ -14,9 +14,9 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.database.test_workers import one
 from tests.support import child_handlers  # registers the handlers, here and in the children
 from tests.support.harness import Harness, quick_settings
+from tests.support.one_node import one
 
 from cograil.errors import UsageError
 from cograil.runners.context import Context

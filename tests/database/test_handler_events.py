@@ -7,9 +7,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.database.test_workers import one, warnings
 from tests.support import child_handlers  # noqa: F401  registers the handlers, here and in the children
 from tests.support.harness import Harness, ManualWorker
+from tests.support.one_node import one, warnings
 from tests.support.webhook_receiver import open_receiver, relay_settings, run_relay
 
 from cograil.model.app_events import AppEvent

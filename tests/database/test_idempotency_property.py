@@ -21,8 +21,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.database.test_primitives_property import LONG, ONE, Died
 from tests.support.harness import Harness, open_harness
+from tests.support.state_machines import LONG, ONE, Died
 
 from cograil.store.database import Transaction
 from cograil.verbs import buckets, idempotency

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.database.test_retention import DAYS, all_jobs, completed, make_old
-from tests.database.test_workers import one
 from tests.support.harness import Harness, quick_settings
+from tests.support.old_jobs import DAYS, all_jobs, completed, make_old
+from tests.support.one_node import one
 
 from cograil import fault_injection
 from cograil.orchestrator import retention_sweep

@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import dict_row
-from tests.database.test_workers import one
 from tests.support.booking_rows import conninfo_as_role, insert_booking, list_bookings
 from tests.support.harness import Harness, quick_settings
+from tests.support.one_node import one
 
 from cograil.runners.context import Context
 from cograil.store import handler_transactions

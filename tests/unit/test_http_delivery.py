@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.support.certificates import certificate
 from tests.support.http_site import Names, Open, Site
-from tests.unit.test_ssrf_guard import certificate
 
 from cograil.delivery.circuit_breaker import FAILURES, MAX_KNOWN, OPEN_SECONDS, Breakers
 from cograil.delivery.http_delivery import BACKOFF, AttemptResponse, judge, post

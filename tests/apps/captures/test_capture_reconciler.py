@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.apps.captures.capture_api import CaptureApi, SealingSite, open_sealing_site, settings_with_captures
 from tests.apps.captures.capture_processes import open_fork_server
-from tests.apps.captures.test_capture_crashes import COUNT, Site, gone
+from tests.apps.captures.crash_site import COUNT, Site, gone
 
 from cograil.apps.captures.proof_verifier import verify
 from cograil.apps.captures.settings import CaptureSettings

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.apps.containers.container_site import IMAGE, ContainerSite, working
+from tests.apps.containers.container_site import IMAGE, ContainerSite, settled, working
 
 from cograil.apps.containers.settings import ContainerSettings
 from cograil.processes.app_plugins import app_checks
@@ -112,14 +112,6 @@ async def test_an_id_is_taken_until_its_job_is_forgotten(site: ContainerSite) ->
         assert (await site.call("GET")).body == {"jobs": []}
         await site.start("once", "exit 1")
         assert (await site.until("once", "failed"))["exitCode"] == 1
-
-
-async def settled(site: ContainerSite, id: str) -> None:
-    async with asyncio.timeout(20):
-        while not await site.lab.rows(  # noqa: ASYNC110  it is asked for
-            "select 1 from cograil.container_jobs where id = %(id)s and settled_at is not null", id=id
-        ):
-            await asyncio.sleep(0.02)
 
 
 async def test_only_one_of_many_gets_the_id(site: ContainerSite) -> None:

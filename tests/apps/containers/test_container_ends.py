@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.apps.containers.container_site import IMAGE, ContainerSite, open_file_server, working
-from tests.apps.containers.test_container_api import settled
+from tests.apps.containers.container_site import IMAGE, ContainerSite, open_file_server, settled, working
 
 from cograil.apps.containers import queries as container_jobs
 from cograil.apps.containers.runtime.container_workspaces import ContainerWorkspaces

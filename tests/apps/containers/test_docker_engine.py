@@ -7,7 +7,7 @@ from typing import Any
 
 import aiodocker
 import pytest
-from tests.apps.containers.test_container_runtimes import POLICY, run
+from tests.apps.containers.runtimes import POLICY, run
 
 from cograil.apps.containers.runtime.docker_engine import (
     ContainerEngine,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.apps.containers.container_site import ContainerSite, open_container_site, site_settings, working
 from tests.apps.containers.fault_proxy import FaultProxy, open_fault_proxy
-from tests.apps.containers.test_container_runtimes import run
+from tests.apps.containers.runtimes import run
 from tests.support.harness import open_harness
 
 from cograil.apps.containers import worker_lifespan
