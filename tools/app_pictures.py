@@ -82,7 +82,10 @@ def furnish_folder(server: Server, folder: Path) -> None:
     """One document that is done, the same again twice, and one that is worked on."""
     (folder / "users" / "ada" / "in").mkdir(parents=True)
     drop(folder, "La vache.cbz", 3)
-    states = lambda: [job["state"] for job in ask(server, "/apps/documents/jobs")]  # noqa: E731
+
+    def states() -> list[str]:
+        return [job["state"] for job in ask(server, "/apps/documents/jobs")]
+
     server.wait(lambda: states() == ["DONE"])
     drop(folder, "La vache (copie).cbz", 3)
     drop(folder, "vache-scan-2.cbz", 3)

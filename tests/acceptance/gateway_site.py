@@ -282,12 +282,14 @@ class Scripted:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
                 if self.path == "/livez":
-                    return self.tell(200, {"alive": True})
+                    self.tell(200, {"alive": True})
+                    return
                 script.seen.append((self.command, self.path, dict(self.headers.items()), body))
                 script.waits.wait(20)
                 if script.answer is None:
-                    return self.connection.close()
-                return self.tell(*script.answer)
+                    self.connection.close()
+                else:
+                    self.tell(*script.answer)
 
             def tell(self, status: int, body: Mapping[str, Any]) -> None:
                 raw = json.dumps(body).encode()

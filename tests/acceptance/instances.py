@@ -129,3 +129,20 @@ def lives(process: psutil.Process) -> bool:
 
 
 Start = Callable[..., Running]
+
+
+def port_of(up: Running) -> int:
+    instance = read_instance(up.data_dir)
+    assert instance is not None
+    assert instance.port is not None
+    return instance.port
+
+
+def said_port(server: Running) -> int | None:
+    """The port it got when it had asked for any."""
+    import psutil
+
+    connections = psutil.Process(server.process.pid).net_connections("tcp")
+    return next(
+        (connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN), None
+    )

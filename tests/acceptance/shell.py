@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 from cograil.cli import main
@@ -79,7 +79,7 @@ class Shell:
         with (
             mock.patch.dict(os.environ, self.environment, clear=True),
             contextlib.chdir(self.directory),
-            mock.patch.multiple(sys, **streams),
+            mock.patch.multiple(sys, **cast(Any, streams)),
         ):
             code = main(words)
         out, err = (_written(streams[name]) for name in ("stdout", "stderr"))

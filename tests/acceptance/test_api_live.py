@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.acceptance.instances import Running, Start
+from tests.acceptance.instances import Running, Start, port_of, said_port
 from tests.conftest import Eventually
 from tests.support.event_streams import open_event_stream, open_websocket, write_request_head
-
-from cograil.embedded.data_directory import read_instance
 
 WAITING = "workflow_id: waiting\nnodes: {ask: {type: approval, approval: {message: may it?}}}"
 HELLO = "workflow_id: hello\nnodes: {a: {handler: echo, next: b}, b: {handler: echo}}"
@@ -38,13 +36,6 @@ async def started(start: Start, flows: Path, eventually: Eventually) -> Running:
     up = start("up", "--port", "0", "--workflows", str(flows))
     await eventually(up.is_ready, 60)
     return up
-
-
-def port_of(up: Running) -> int:
-    instance = read_instance(up.data_dir)
-    assert instance is not None
-    assert instance.port is not None
-    return instance.port
 
 
 async def submit(port: int, workflow_id: str) -> str:
@@ -80,16 +71,6 @@ async def test_the_feed_goes_on_at_another_server(
     for job_id in jobs:
         numbers = [event["seq"] for event in seen if event["job_id"] == job_id]
         assert numbers == list(range(1, len(numbers) + 1))
-
-
-def said_port(server: Running) -> int | None:
-    """The port it got when it had asked for any."""
-    import psutil
-
-    connections = psutil.Process(server.process.pid).net_connections("tcp")
-    return next(
-        (connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN), None
-    )
 
 
 async def test_no_listener_delays_the_end(start: Start, flows: Path, eventually: Eventually) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.acceptance.instances import Running, Start
-from tests.acceptance.test_api_live import said_port
+from tests.acceptance.instances import Running, Start, said_port
 from tests.conftest import Eventually
 
 HELLO = "workflow_id: hello\nnodes: {a: {handler: echo}}"
@@ -63,7 +63,7 @@ async def test_thousands_of_submits_under_one_key_make_one_job(
     servers: list[Running] = [up, *(start("server", "--port", "0") for _ in range(SERVERS - 1))]
     for server in servers:
         await eventually(server.is_ready, 60)
-    ports = [await eventually(lambda server=server: said_port(server)) for server in servers]
+    ports = [await eventually(partial(said_port, server)) for server in servers]
     assert len(set(ports)) == SERVERS
     callers = Callers()
     await asyncio.gather(*(callers.connect(port, EACH) for port in ports))

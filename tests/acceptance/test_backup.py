@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import make_conninfo
+from tests.acceptance.own_server import Server, create_login, rights_in, run_as_admin, server
 from tests.acceptance.shell import Shell, shell_in
-from tests.acceptance.test_own_postgres import Server, create_login, rights_in, run_as_admin, server
 
 from cograil.embedded.postgres_server import EmbeddedPostgres
 
@@ -76,7 +76,7 @@ def test_jobs_in_flight_complete_after_a_restore_elsewhere(tmp_path: Path, serve
     assert target.run("approve", asks, "ask").code == 0
     with running(target, "orchestrator", "worker"):
         wait_until(lambda: {asks, naps} <= completed(target))
-        assert "stop them first" in target.run("db", "restore", "--clean", file).err
+        assert "stop these processes first" in target.run("db", "restore", "--clean", file).err
     assert target.run("db", "restore", "--clean", file).code == 0
     assert completed(target) == set()
 
@@ -129,7 +129,7 @@ def completed(shell: Shell) -> set[str]:
 
 def without_shop(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """What is expected where the role `shop` does not exist; PostgreSQL 18 knows one privilege more."""
-    kept = []
+    kept: list[tuple[str, ...]] = []
     for name, kind, owner, rights in rows:
         grants = [grant for grant in rights.split(",") if not grant.startswith("shop=")]
         kept.append((name, kind, owner, ",".join(grants).replace("arwdDxtm/", "arwdDxt/")))
@@ -160,10 +160,10 @@ def test_a_dump_of_pg_dump_is_restored(tmp_path: Path, server: Server) -> None:
     assert shell.run("db", "migrate").code == 0
     file = str(tmp_path / "plain.dump")
     schemas = ["-n", "cograil", "-n", "vault_secure"]
-    dump = [server.programs.path("pg_dump"), "-Fc", *schemas, "-f", file, server.url("jobs")]
+    dump = [str(server.programs.path("pg_dump")), "-Fc", *schemas, "-f", file, server.url("jobs")]
     subprocess.run(dump, check=True)
     restore = [
-        server.programs.path("pg_restore"),
+        str(server.programs.path("pg_restore")),
         "--exit-on-error",
         "--no-owner",
         "-d",

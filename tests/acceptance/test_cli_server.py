@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from shell import Answer, Shell, shell_in
+from tests.acceptance.shell import Answer, Shell, shell_in
 
 from cograil.cli import ENTRIES
 from cograil.embedded.data_directory import read_instance

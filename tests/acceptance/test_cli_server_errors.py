@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from shell import Shell, shell_in
+from tests.acceptance.shell import Shell, shell_in
 
 
 class Answers(BaseHTTPRequestHandler):

@@ -17,8 +17,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
+from tests.acceptance.gateway_endpoints import ENDPOINTS, UNKNOWN
 from tests.acceptance.gateway_site import SUBMIT, Caller, Scripted, Site, cograil, until
-from tests.acceptance.test_gateway_matrix import ENDPOINTS, UNKNOWN
 from tests.support.access_matrix import fill_path
 
 from cograil.settings import DatabaseSettings
@@ -150,7 +150,13 @@ def test_no_answer_to_partners_contains_internal_ids(site: Site) -> None:
     # All paths of /platform and of the probes, right and wrong; then all that the other routes refuse.
     for request in (*ends, live, job, str(uuid4()), "x"):
         partner.get(f"/platform/status/{request}")
-    for body in ({}, SUBMIT | {"workflow_id": "nope"}, SUBMIT | {"callback_url": "http://10.0.0.1/"}, []):
+    bodies: list[Any] = [
+        {},
+        SUBMIT | {"workflow_id": "nope"},
+        SUBMIT | {"callback_url": "http://10.0.0.1/"},
+        [],
+    ]
+    for body in bodies:
         partner.post("/platform/submit", body)
     partner.post("/platform/submit", SUBMIT | {"input_params": {"zz": 1}})
     partner.call("POST", "/platform/submit", content=b"{", headers={"content-type": "application/json"})

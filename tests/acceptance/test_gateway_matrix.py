@@ -6,24 +6,15 @@ All cells, and both spellings of each route.
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
 
 import pytest
+from tests.acceptance.gateway_endpoints import ENDPOINTS, UNKNOWN
 from tests.acceptance.gateway_site import SUBMIT, Caller, Site, until
-from tests.support.access_matrix import UNKNOWN_NAMES, MaskedReply, fill_path, mask_reply, query_string
+from tests.support.access_matrix import MaskedReply, fill_path, mask_reply, query_string
 
-from cograil.gateway.gateway_context import with_prefix
-from cograil.gateway.gateway_readiness import ROUTERS
 from cograil.http.server.routing import Endpoint
 from cograil.model.roles import ROLES, Role
 from cograil.model.roles import Caller as Somebody
-
-ENDPOINTS = [endpoint for router in with_prefix(ROUTERS) for endpoint in router.endpoints]
-UNKNOWN = UNKNOWN_NAMES | {
-    "request_id": str(uuid4()),
-    "correlation_id": str(uuid4()),
-    "idempotency_key": "nobodys",
-}
 
 
 def body_of(endpoint: Endpoint, things: dict[str, str]) -> dict[str, Any] | None:

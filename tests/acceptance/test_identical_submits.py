@@ -8,8 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.acceptance.instances import Running, Start
-from tests.acceptance.test_api_live import port_of, said_port
+from tests.acceptance.instances import Running, Start, port_of, said_port
 from tests.conftest import Eventually
 
 HELLO = "workflow_id: hello\nnodes: {a: {handler: echo}}"

@@ -88,7 +88,7 @@ def laundry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laundry]:
     installed = Laundry(install(directory / "venv"), directory / "data")
     errors = directory / "stderr"
     with errors.open("wb") as stream:
-        command = [installed.python, "-P", "-m", "cograil", "up", "--port", "0"]
+        command = [str(installed.python), "-P", "-m", "cograil", "up", "--port", "0"]
         process = subprocess.Popen(command, env=installed.environment, cwd=directory, stderr=stream)
     try:
         until = time.monotonic() + START_SECONDS

@@ -35,7 +35,7 @@ nodes:
 
 async def running(lab: Harness, job_id: str, node_id: str) -> bool:
     """Whether a worker has this node in its hands."""
-    return (await lab.nodes(job_id))[node_id]["task_state"] == "running"
+    return bool((await lab.nodes(job_id))[node_id]["task_state"] == "running")
 
 
 async def started(start: Start, eventually: Any, *arguments: str, **variables: str) -> Running:
@@ -199,7 +199,7 @@ async def test_any_number_of_parts_share_the_work_and_the_rest_goes_on_when_some
 
 
 async def has_started(lab: Harness, job_id: str) -> bool:
-    return (await lab.nodes(job_id))["a"]["task_state"] == "running"
+    return bool((await lab.nodes(job_id))["a"]["task_state"] == "running")
 
 
 async def test_a_worker_ends_although_a_thread_of_a_handler_does_not(

@@ -14,6 +14,7 @@ from tests.support.webhook_receiver import ALLOW_LOOPBACK, FAST_RELAY
 
 from cograil.apps.companies.worker_lifespan import companies_on_worker
 from cograil.apps.documents.layout import Folder
+from cograil.apps.documents.settings import DocumentSettings
 from cograil.apps.documents.watcher import Watcher
 from cograil.settings import Settings
 
@@ -49,7 +50,7 @@ async def add_companies(api: ApiClient, registers: Registers) -> None:
 
 async def add_documents(lab: Harness) -> None:
     """A comic that was taken, and the same again under two other names."""
-    root = lab.settings.documents.data_dir
+    root = lab.settings.section(DocumentSettings).data_dir
     assert root is not None
     folder = Folder(root)
     Folder(root, "users/ada").make()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncIterator, Iterator
+from typing import Final
 
 import psycopg
 import pytest
@@ -18,7 +19,7 @@ from psycopg.conninfo import make_conninfo
 from tests.browser.ui_site_process import SiteProxy, ui_site_process
 from tests.components import need
 
-SESSION = "session"
+SESSION: Final = "session"
 
 
 @pytest.fixture(scope=SESSION)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import expect
+from tests.browser.accessibility import wrong_for_some
 from tests.browser.ui_site import LONG_NAME, LONG_NODE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-AXE = Path(__file__).with_name("vendor") / "axe.min.js"
 PAGES = {
     "/ui/": "Dashboard",
     "/ui/jobs": "Jobs",
@@ -67,18 +66,6 @@ CUT_OFF = """[...document.querySelectorAll(".cards td *")].filter((part) => {
   const { left, width } = part.getBoundingClientRect();
   return width && left < 0;
 }).map((part) => part.outerHTML)"""
-
-
-async def wrong_for_some(page: Page, *rules: str) -> list[str]:
-    """What axe-core finds: each rule that does not hold, and where; of these rules, or of all."""
-    if not await page.evaluate("typeof axe === 'object'"):
-        await page.evaluate(AXE.read_text())  # the policy of the page lets no other script in
-    report: Any = await page.evaluate("rules => axe.run(rules.length ? {runOnly: rules} : {})", list(rules))
-    return [
-        f"{violation['id']}: {node['html'][:200]}"
-        for violation in report["violations"]
-        for node in violation["nodes"]
-    ]
 
 
 @pytest.mark.parametrize("path", PAGES)

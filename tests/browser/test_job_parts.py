@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from playwright.async_api import expect
-from tests.browser.test_browser_pages import wrong_for_some
+from tests.browser.accessibility import wrong_for_some
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 LINE = """

@@ -168,7 +168,7 @@ class UiSite:
 
     async def status(self, job_id: str, *wanted: str) -> str:
         """The status of a job once it is one of these."""
-        return await eventually(self._status(job_id, wanted))
+        return str(await eventually(self._status(job_id, wanted)))
 
     def _status(self, job_id: str, wanted: tuple[str, ...]) -> Callable[[], Awaitable[str | None]]:
         async def look() -> str | None:

@@ -26,7 +26,7 @@ def named_commands() -> list[tuple[str, str]]:
 def test_a_command_on_a_page_exists(file: str, text: str) -> None:
     command: click.Command = LazyGroup("cograil")
     context = click.Context(command)
-    used = []
+    used: list[str] = []
     for word in text.split()[1:]:
         if not isinstance(command, click.Group) or not WORD.fullmatch(word):
             break

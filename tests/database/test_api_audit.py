@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import uuid4
 
 import pytest
 from tests.support.access_matrix import UNKNOWN_ID
 from tests.support.api_client import ApiClient
+from tests.support.audit_clerk import V1, Clerk
 
 from cograil.delivery.outbox_fan_out import fan_out
 from cograil.http.server.application import ROUTERS
 
-V1 = "/api/v1"
 HELLO = "workflow_id: hello\nnodes: {greet: {handler: elsewhere}}"
 BYE = "workflow_id: bye\nnodes: {part: {handler: elsewhere}}"
 ASKS = "workflow_id: asks\nnodes: {ask: {type: approval, approval: {message: may I}}}"
@@ -31,34 +30,6 @@ CHANGING = {
     for endpoint in router.endpoints
     if endpoint.method != "GET"
 }
-
-
-class Clerk:
-    """Asks for one change after another, and looks into the log."""
-
-    def __init__(self, api: ApiClient, key: str, tenant: str = "acme") -> None:
-        self.api, self.key, self.tenant = api, key, tenant
-        self.seen = 0
-        self.done: set[str] = set()
-
-    async def ask(self, route: str, body: Any = None, entries: int = 1, **things: str) -> Any:
-        """The answer. The audit log has `entries` rows of it, each with the caller and the request id."""
-        method, path = route.split(" ")
-        self.done.add(route)
-        request_id = str(uuid4())
-        headers = {"x-request-id": request_id}
-        answer = await self.api.call(method, path.format(**things), body, headers=headers, key=self.key)
-        assert answer.status < 300, (route, answer.raw)
-        rows = await self.api.harness.rows(
-            f"select request_id, role, key_id is not null from cograil.audit_log "
-            f"where tenant_id = '{self.tenant}' order by id offset {self.seen}"
-        )
-        self.seen += len(rows)
-        assert rows == [(request_id, "admin", True)] * entries, route
-        return answer.body if answer.raw else None
-
-    async def job(self, workflow: str = "hello") -> str:
-        return str((await self.ask(f"POST {V1}/jobs", {"workflow_id": workflow}))["job_id"])
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from tests.support.api_client import ApiClient, serve_api
 from tests.support.harness import Harness, quick_settings
 
 from cograil import fault_injection
+from cograil.http.auth.authentication import KeyAuthenticator
 from cograil.store import database, session_settings
 
 JOBS = "/api/v1/jobs"
@@ -48,6 +49,7 @@ async def test_a_crowd_of_callers_is_recognised_with_one_look(
 ) -> None:
     key = await shop.make_key("viewer") if has_key else ""
     keys = shop.context.keys
+    assert isinstance(keys, KeyAuthenticator)
     keys._has_keys = None
     async with held(shop.harness, "keys"):
         callers = [asyncio.create_task(shop.get(JOBS, key=key)) for _ in range(CROWD)]

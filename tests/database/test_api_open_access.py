@@ -119,7 +119,7 @@ async def test_a_proxy_that_is_trusted_says_who_calls(harness: Harness, dsn: str
             pause = f"/api/v1/queues/q{number}/pause"
             assert (await api.post(pause, key=key, headers=headers)).status == 200
     rows = await harness.rows("select address from cograil.audit_log order by id")
-    assert [row[0] for row in rows] == ["198.51.100.7", "127.0.0.1", "2001:db8::7", "127.0.0.1"]
+    assert [address for (address,) in rows] == ["198.51.100.7", "127.0.0.1", "2001:db8::7", "127.0.0.1"]
 
 
 # -- pages in a browser of this machine -------------------------------------------------------------------

@@ -253,10 +253,13 @@ def test_the_platform_sees_no_children_of_a_fan_out_wherever_they_are_named() ->
 def test_the_platform_sees_neither_workers_nor_jobs_in_errors_of_runs_that_are_gone() -> None:
     """The error says itself what it names: the rows of the job inside may have been removed."""
     inner, hidden = str(uuid4()), Hidden(str(uuid4()), str(uuid4()))
-    lost = {"code": "worker_lost", "message": "worker host:7 died during the attempt"}
+    lost: dict[str, Any] = {"code": "worker_lost", "message": "worker host:7 died during the attempt"}
     lost |= {"details": {"worker": "host:7"}, "node_id": "cut", "failed_nodes": ["cut"]}
     assert outside_error("failed", lost, hidden) == "a worker died during the attempt"
-    error = {"code": "child_failed", "message": f"child job {inner} failed: worker host:7 died in cut"}
+    error: dict[str, Any] = {
+        "code": "child_failed",
+        "message": f"child job {inner} failed: worker host:7 died in cut",
+    }
     error |= {"details": {"job_id": inner, "error": lost}}
     assert (
         outside_error("failed", error, hidden) == f"job {hidden.request_id} failed: a worker died in a step"

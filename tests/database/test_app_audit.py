@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 from tests.apps.captures.capture_api import sample
 from tests.apps.documents.document_site import DocumentSite
-from tests.database.test_api_audit import Clerk
 from tests.support.api_client import ApiClient
+from tests.support.audit_clerk import Clerk
 from tests.support.harness import Harness, quick_settings
 
 from cograil.app_registry import installed_apps

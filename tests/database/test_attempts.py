@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import structlog.testing
-from tests.database.test_workers import one
 from tests.support.harness import Harness, quick_settings
+from tests.support.one_node import one
 
 from cograil.errors import DatabaseUnavailable
 from cograil.model.outcome import Failed

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.database.test_workers import one
 from tests.support.harness import Harness, ManualWorker, quick_settings
+from tests.support.one_node import one
 
 from cograil.errors import AlreadyTerminal, JobNotFound
 from cograil.model.outcome import Failed
@@ -267,7 +267,7 @@ async def test_a_cancel_reaches_a_worker_that_is_busy_claiming(harness: Harness)
         assert worker.identity is not None
         epoch = worker._claimer.answered
         worker._claimer.answered += 1  # another claim was answered after the question was sent
-        worker._on_heartbeat(worker.identity, WorkerHeartbeat(True, frozenset(), False), epoch)
+        worker._on_heartbeat(worker.identity, WorkerHeartbeat(True, {}, False), epoch)
         await asyncio.wait_for(stopped.wait(), 5)
         await harness.cancel(job)
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.database.test_workers import one
 from tests.support import child_handlers  # registers the handlers, here and in the children
 from tests.support.harness import Harness, quick_settings
+from tests.support.one_node import one
 
 from cograil.errors import UsageError
 from cograil.runners.context import Context
@@ -87,8 +87,8 @@ async def test_the_context_works_from_inside_a_child(harness: Harness, eventuall
     assert result["pid"] == result["me"]
     assert await harness.rows("select name, attempt from cograil.steps") == [("pid", 1)]
     assert await harness.rows("select current, total, message from cograil.progress") == [(1.0, 2.0, "half")]
-    lines = await harness.rows("select jsonb_array_length(lines) from cograil.task_logs")
-    assert sum(row[0] for row in lines) == 2
+    logs = await harness.rows("select jsonb_array_length(lines) from cograil.task_logs")
+    assert sum(line_count for (line_count,) in logs) == 2
     assert [failure["code"] for failure in await failures(harness, job)] == ["handler_error"]
     assert "once more" in (await failures(harness, job))[0]["message"]
 

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.database.test_workers import one
 from tests.support.harness import Harness
+from tests.support.one_node import one
 
 from cograil.runners.handler_registry import Registry
 from cograil.store import monitoring_queries

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -157,7 +158,7 @@ def test_the_end_of_a_job_is_the_end_and_that_of_a_server_is_not() -> None:
 
 
 def test_pauses_grow_and_begin_anew_once_something_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse.random, "uniform", lambda low, high: high)
+    monkeypatch.setattr(random, "uniform", lambda low, high: high)
     monkeypatch.setattr(sse, "FIRST_PAUSE", 1.0)
     following = StreamReader(None, 1e9, _pause=1.0)
     assert [following.pause(Unreachable("x")) for _ in range(5)] == [1.0, 2.0, 4.0, 5.0, 5.0]

@@ -14,9 +14,9 @@ import psycopg
 import pytest
 import pytest_asyncio
 from tests.conftest import Eventually
-from tests.database.test_worker_database_timeout import Patient
 from tests.support.api_client import ApiClient, serve_api
 from tests.support.harness import Harness, open_harness, quick_settings
+from tests.support.patient_handler import Patient
 
 from cograil.embedded.postgres_server import EmbeddedPostgres
 from cograil.runners.context import Context

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 import pytest_asyncio
 from psycopg.conninfo import make_conninfo
-from tests.database.test_workers import one
 from tests.support.harness import Harness
+from tests.support.one_node import one
 
 from cograil.embedded.postgres_server import EmbeddedPostgres, create_database
 from cograil.store import table_bloat

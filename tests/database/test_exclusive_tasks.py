@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.database.test_workers import one
 from tests.support import child_handlers  # noqa: F401  registers the handlers, here and in the children
 from tests.support.harness import Harness, quick_settings
+from tests.support.one_node import one
 
 from cograil.verbs import pause
 from cograil.worker.worker_loop import Worker

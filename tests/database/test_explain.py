@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.database.test_workers import one
 from tests.support.harness import Harness
+from tests.support.one_node import one
 
 from cograil.cli.display.job_description import show_job, show_node
 from cograil.definitions import read_workflow

@@ -37,7 +37,7 @@ async def publish_file(harness: Harness, source: str) -> list[tuple[str, str]]:
     workflow = read_workflow(source)
     async with harness.db.transaction("publish") as tx:
         await publish(tx, workflow, source)
-        return [tuple(change) for change in await sync_schedules(tx, harness.engine_context, workflow)]
+        return [(what, name) for what, name in await sync_schedules(tx, harness.engine_context, workflow)]
 
 
 async def test_the_schedules_are_what_the_file_says(harness: Harness) -> None:
@@ -164,7 +164,8 @@ async def test_names_and_changes_of_others_are_refused(harness: Harness) -> None
         async with harness.db.transaction("schedule") as tx:
             await verbs.change_schedule(tx, harness.engine_context, "default", "nightly", plan)
     assert await publish_file(harness, text("")) == [("nightly", "paused")]  # and `mine` goes on
-    assert [(row[0], row[3]) for row in await harness.rows(STATE)] == [
+    schedules = await harness.rows(STATE)
+    assert [(name, paused_by) for name, _, _, paused_by, _ in schedules] == [
         ("mine", None),
         ("nightly", "workflow file"),
     ]

@@ -7,9 +7,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.database.test_workers import one, warnings
 from tests.support import child_handlers  # noqa: F401  registers the handlers, here and in the children
 from tests.support.harness import Harness, ManualWorker
+from tests.support.one_node import one, warnings
 from tests.support.webhook_receiver import open_receiver, relay_settings, run_relay
 
 from cograil.model.app_events import AppEvent
@@ -67,8 +67,10 @@ async def test_events_of_attempts_are_delivered_once_and_in_order(harness: Harne
     assert [event["data"]["number"] for event in events] == [1, 2, 3]
     assert {(event["type"], event["subject"]) for event in events} == {(DONE, f"{job}/a")}
     assert [event["sequence"] for event in events] == sorted({event["sequence"] for event in events})
-    rows = await harness.rows("select attempt, number, phase, data from cograil.checkpoints")
-    assert [(*row[:3], int(row[3])) for row in rows] == [(2, 3, "number 3", 3)]
+    ((attempt, number, phase, data),) = await harness.rows(
+        "select attempt, number, phase, data from cograil.checkpoints"
+    )
+    assert (attempt, number, phase, int(data)) == (2, 3, "number 3", 3)
 
 
 async def test_threads_tell_too_and_what_cannot_be_told_fails_the_attempt(harness: Harness) -> None:
@@ -90,8 +92,8 @@ async def test_threads_tell_too_and_what_cannot_be_told_fails_the_attempt(harnes
             "status"
         ] == "completed"
         assert len(await in_outbox(harness)) == 1
-        for handler in ("wrong", "huge"):
-            ended = await harness.ended(await harness.submit(one(handler)))
+        for name in ("wrong", "huge"):
+            ended = await harness.ended(await harness.submit(one(name)))
             assert (ended["status"], ended["error"]["code"]) == ("failed", "bad_event")
 
 

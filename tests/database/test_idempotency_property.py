@@ -21,8 +21,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.database.test_primitives_property import LONG, ONE, Died
 from tests.support.harness import Harness, open_harness
+from tests.support.state_machines import LONG, ONE, Died
 
 from cograil.store.database import Transaction
 from cograil.verbs import buckets, idempotency
@@ -159,6 +159,7 @@ class Policies(RuleBasedStateMachine):
         assert type(got) is kind, (name, got, self.records.get(name))
         assert is_turn == (isinstance(got, New) or (isinstance(got, Stale) and got.must_refresh))
         if is_turn:
+            assert isinstance(got, New | Stale)
             self.took_turn(name, payload, got)
 
     def is_mine(self, name: str, fence: int) -> bool:
@@ -313,7 +314,7 @@ def test_any_order_of_moves_is_answered_as_the_policies_say(dsn: str) -> None:
         harness = runner.run(opened.__aenter__())
         try:
             run_state_machine_as_test(
-                lambda: Policies(runner, harness),
+                lambda: Policies(runner, harness),  # type: ignore[arg-type]  # any callable will do
                 settings=settings(max_examples=30, stateful_step_count=50, deadline=None),
             )
             assert [str(finding) for finding in runner.run(harness.findings())] == []

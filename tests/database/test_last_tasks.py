@@ -219,7 +219,7 @@ async def test_a_cancel_that_came_first_wins(harness: Harness) -> None:
 
 async def test_ends_are_counted_where_they_are_written(harness: Harness) -> None:
     def counted() -> float:
-        return metrics.jobs_ended.labels("completed")._value.get()
+        return float(metrics.jobs_ended.labels("completed")._value.get())
 
     before, waits = counted(), sum(metrics.job_wait_seconds.labels().counts)
     jobs = await harness.submit_many(ONE, [{"name": "Ada"}] * 3)

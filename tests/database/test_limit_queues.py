@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.database.test_limits import let_go, states
-from tests.database.test_long_transactions import entries
 from tests.support.harness import Harness, open_harness, quick_settings
+from tests.support.index_reads import entries
+from tests.support.task_rows import let_go, states
 
 from cograil.errors import InvalidInput
 from cograil.verbs import limits

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.harness import Harness, admit_now
+from tests.support.task_rows import let_go, states
 
 from cograil.model.outcome import Failed
 from cograil.store.locked_jobs import lock_jobs
@@ -71,20 +72,6 @@ def crowd(harness: Harness) -> Crowd:
     counter = Crowd()
     harness.registry.register(counter.busy, "busy")
     return counter
-
-
-async def let_go(harness: Harness) -> Admission:
-    async with harness.db.transaction("admit") as tx:
-        return await admit_now(tx)
-
-
-async def states(harness: Harness) -> Counter[str]:
-    return Counter(
-        {
-            state: count
-            for state, count in await harness.rows("select state, count(*) from cograil.tasks group by 1")
-        }
-    )
 
 
 async def test_no_more_than_allowed_run_at_once_for_each_key(harness: Harness) -> None:

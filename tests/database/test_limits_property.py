@@ -141,7 +141,7 @@ class Limits(RuleBasedStateMachine):
 
     @rule(later=st.booleans(), count=st.integers(1, 2))
     def submit_under_a_rate(self, later: bool, count: int) -> None:
-        more = {"not_before": datetime.now(UTC) + LATER} if later else {}
+        more: dict[str, Any] = {"not_before": datetime.now(UTC) + LATER} if later else {}
         self.jobs += self.run(self.harness.submit_many(RATED.format(name=self.name), [{}] * count, **more))
         self.refresh()
 
@@ -272,7 +272,7 @@ def a_lab(dsn: str) -> Iterator[tuple[asyncio.Runner, Harness]]:
 def test_any_order_of_moves_keeps_the_limits_and_ends(dsn: str) -> None:
     with a_lab(dsn) as (runner, harness):
         run_state_machine_as_test(
-            lambda: Limits(runner, harness),
+            lambda: Limits(runner, harness),  # type: ignore[arg-type]  # any callable will do
             settings=settings(max_examples=6, stateful_step_count=20, deadline=None, phases=AS_FOUND),
         )
         assert [str(finding) for finding in runner.run(harness.findings())] == []

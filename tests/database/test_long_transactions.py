@@ -7,8 +7,9 @@ import math
 from collections.abc import AsyncIterator
 
 import psycopg
-from tests.database.test_workers import one
 from tests.support.harness import Harness, ManualWorker
+from tests.support.index_reads import entries
+from tests.support.one_node import one
 
 from cograil.model.outcome import WorkItem
 from cograil.orchestrator.orchestrator_loop import Orchestrator
@@ -51,13 +52,6 @@ async def old_snapshot(dsn: str) -> AsyncIterator[psycopg.AsyncConnection[tuple[
 async def claim(worker: ManualWorker, cursors: ClaimCursors, slots: int = SOME) -> list[WorkItem]:
     async with worker.db.single("claim") as tx:
         return await tasks.claim(tx, worker.worker_id, Slots(["echo"], [], slots, 0), cursors)
-
-
-async def entries(harness: Harness, index: str) -> int:
-    """How many entries of this index were read so far, by the one session of this harness."""
-    await harness.rows("select pg_stat_force_next_flush()")
-    ((read,),) = await harness.rows(f"select pg_stat_get_tuples_returned('cograil.{index}'::regclass)")
-    return int(read)
 
 
 async def test_jobs_complete_beside_an_old_snapshot_and_the_doctor_names_who_holds_it(

@@ -71,11 +71,10 @@ async def test_migrations_are_applied_in_order_and_once(conn: Any, tmp_path: Pat
     assert await tables(conn) == {"a", "b"}
     assert await migrate(conn, directory=steps) == []
     assert await plan(conn, steps) == []
-    row = await (
-        await conn.execute("select name, checksum, program from cograil.schema_migrations")
-    ).fetchone()
-    assert row[:2] == ("step", done[0].checksum)
-    assert row[2].startswith("cograil ")
+    cursor = await conn.execute("select name, checksum, program from cograil.schema_migrations")
+    (name, checksum, program), *_ = await cursor.fetchall()
+    assert (name, checksum) == ("step", done[0].checksum)
+    assert program.startswith("cograil ")
 
 
 async def test_a_newer_program_adds_its_steps(conn: Any, tmp_path: Path) -> None:

@@ -68,8 +68,8 @@ def parent(tmp_path: Path) -> Iterator[Parent]:
 
 def execute(conninfo: str, query: str) -> list[Any]:
     with psycopg.connect(conninfo, autocommit=True) as conn:
-        cursor = conn.execute(query)  # type: ignore[call-overload]
-        return [row[0] for row in cursor.fetchall()] if cursor.description else []
+        cursor = conn.execute(query)
+        return [value for (value,) in cursor.fetchall()] if cursor.description else []
 
 
 def is_gone(process: psutil.Process) -> bool:

@@ -22,6 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from tests.support.harness import Harness, ManualWorker, open_harness
+from tests.support.state_machines import LONG, ONE, Died
 
 from cograil.definitions import read_workflow
 from cograil.model.outcome import Failed, WorkItem
@@ -33,8 +34,6 @@ from cograil.verbs.publish import keep_draft
 from cograil.verbs.slots import Full, Slot
 from cograil.verbs.submit import Submission, submit
 
-ONE = "workflow_id: w\nnodes:\n  a: {handler: echo}\n"
-LONG = 100_000.0  # seconds: no real time ends anything here
 POLICY = idempotency.attach(keep_seconds=LONG, turn_seconds=LONG)
 NUMBERS = itertools.count()
 T = TypeVar("T")
@@ -43,10 +42,6 @@ some = st.integers(0, 1_000)  # which of a list, modulo its length
 limits = st.integers(1, 3)
 payloads = st.sampled_from(["aaa", "bbb"])
 dies = st.booleans()
-
-
-class Died(Exception):
-    """The process ends before its transaction."""
 
 
 @dataclass
@@ -389,7 +384,7 @@ def test_any_order_of_moves_leaves_what_the_model_says(dsn: str) -> None:
         harness = runner.run(opened.__aenter__())
         try:
             run_state_machine_as_test(
-                lambda: Primitives(runner, harness),
+                lambda: Primitives(runner, harness),  # type: ignore[arg-type]  # any callable will do
                 settings=settings(max_examples=40, stateful_step_count=40, deadline=None),
             )
             assert [str(finding) for finding in runner.run(harness.findings())] == []

@@ -6,8 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.database.test_workers import one
 from tests.support.harness import Harness
+from tests.support.one_node import one
 
 from cograil import fault_injection
 from cograil.orchestrator import retention_sweep

@@ -208,7 +208,8 @@ async def test_a_receiver_that_never_answers_costs_one_timeout_and_harms_nobody_
 
 async def failed_once(harness: Harness) -> bool:
     query = "select count(*) from cograil.deliveries where last_error like 'no complete response within%%'"
-    return (await harness.rows(query))[0][0] > 0
+    ((count,),) = await harness.rows(query)
+    return bool(count > 0)
 
 
 async def test_a_receiver_that_was_down_gets_all_of_it_in_order(harness: Harness, eventually: Any) -> None:
@@ -240,7 +241,8 @@ def by_sequence(receiver: WebhookReceiver, job_id: str) -> list[str]:
 
 
 async def tried(harness: Harness, times: int) -> bool:
-    return (await harness.rows("select max(tries) from cograil.deliveries"))[0][0] >= times
+    ((tries,),) = await harness.rows("select max(tries) from cograil.deliveries")
+    return bool(tries >= times)
 
 
 async def test_a_failing_event_holds_the_later_ones_of_its_job_for_a_while_only(

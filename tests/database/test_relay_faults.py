@@ -77,7 +77,8 @@ async def test_a_claim_whose_answer_was_lost_is_sent_when_it_is_over(
 
             async def is_claimed() -> bool:
                 query = "select count(*) from cograil.deliveries where lease_until is not null and tries = 1"
-                return (await harness.rows(query))[0][0] == 1
+                ((count,),) = await harness.rows(query)
+                return bool(count == 1)
 
             await eventually(is_claimed)
             assert receiver.requests == []

@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 import structlog.testing
-from tests.database.test_workers import one, warnings
 from tests.support.harness import Harness, ManualWorker
+from tests.support.one_node import one, warnings
 
 from cograil.model.outcome import Completed, Failed, WorkItem
 from cograil.orchestrator import orchestrator_loop

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.database.test_workers import one
 from tests.support.harness import Harness, quick_settings
+from tests.support.old_jobs import DAYS, TABLES_WITH_JOBS, all_jobs, completed, make_old
+from tests.support.one_node import one
 
 from cograil import fault_injection
 from cograil.errors import JobNotFound
 from cograil.orchestrator import retention_sweep
 from cograil.orchestrator.retention_sweep import sweep
 from cograil.settings import Settings
-from cograil.store.retention_queries import first_id_at
 from cograil.store.statements import statement
 from cograil.verbs.retention import delete_expired
 
-DAYS = 30.0
-TABLES_WITH_JOBS = """
-select c.table_name from information_schema.columns c
-join pg_class r on r.relname = c.table_name and r.relnamespace = 'cograil'::regnamespace
-where c.table_schema = 'cograil' and c.column_name = 'job_id'
-  and not r.relispartition and r.relkind in ('r', 'p')
-"""
 # A lease, a slot, an idempotency record or a delivery outlives the job that has it; its own time decides.
 KEPT = {"leases", "slots", "idempotency", "outbox", "deliveries", "container_jobs", "firings"}
 OF_APPS = {"documents", "company_enrichments", "company_runs"}  # which keep their own rows, with a link
@@ -39,39 +31,6 @@ nodes:
   split: {type: fan_out, source: [1, 2, 3], task: {handler: echo, params: {steps: 2}}, next: gather}
   gather: {type: fan_in}
 """
-
-
-async def make_old(harness: Harness, ids: Sequence[str], days: float = DAYS + 1) -> list[str]:
-    """As if these jobs had been made and had ended so long ago; their ids, which say when they were made."""
-    tables = [table for (table,) in await harness.rows(TABLES_WITH_JOBS)]
-    moved = []
-    for job in ids:
-        ((moment,),) = await harness.rows(f"select now() - interval '{days} days'")
-        new = first_id_at(moment)[:18] + job[18:]
-        moved.append(new)
-        for table in tables:
-            await harness.rows(f"update cograil.{table} set job_id = '{new}' where job_id = '{job}'")
-        await harness.rows(
-            f"""update cograil.jobs set id = '{new}', created_at = created_at - interval '{days} days',
-                finished_at = finished_at - interval '{days} days' where id = '{job}'"""
-        )
-        for link in ("retry_of", "parent_job"):
-            await harness.rows(f"update cograil.jobs set {link} = '{new}' where {link} = '{job}'")
-    return moved
-
-
-async def completed(harness: Harness, count: int = 1) -> list[str]:
-    """Jobs that have ended just now."""
-    ids = await harness.submit_many(one(), [{}] * count)
-    worker = await harness.manual_worker()
-    for item in await worker.claim(count):
-        await worker.report(item, {})
-    await harness.advance()
-    return ids
-
-
-async def all_jobs(harness: Harness) -> set[str]:
-    return {job_id for (job_id,) in await harness.rows("select id::text from cograil.jobs")}
 
 
 async def link(harness: Harness, job: str, column: str, other: str) -> None:

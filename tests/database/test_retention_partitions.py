@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.database.test_retention import DAYS, all_jobs, completed, make_old
-from tests.database.test_workers import one
 from tests.support.harness import Harness, quick_settings
+from tests.support.old_jobs import DAYS, all_jobs, completed, make_old
+from tests.support.one_node import one
 
 from cograil import fault_injection
 from cograil.orchestrator import retention_sweep
@@ -58,7 +58,7 @@ async def make_period(harness: Harness, days_ago: float, parents: tuple[str, ...
 async def homes(harness: Harness, job: str, parent: str = "nodes") -> set[str]:
     """Where the rows of this job are."""
     query = f"select distinct tableoid::regclass::text from cograil.{parent} where job_id = '{job}'"
-    return {row[0].removeprefix("cograil.") for row in await harness.rows(query)}
+    return {table.removeprefix("cograil.") for (table,) in await harness.rows(query)}
 
 
 async def count(harness: Harness, parent: str) -> int:
@@ -132,10 +132,10 @@ async def test_a_new_one_is_as_the_default_one_is(harness: Harness) -> None:
                    where has_table_privilege('{reader}', c.oid, p))
                 from pg_class c where relnamespace = 'cograil'::regnamespace and relkind = 'r'"""
         )
-        shape = {row[0]: row[1:] for row in shapes}
+        shape = {table: properties for table, *properties in shapes}
         for name in made:
             assert shape[name] == shape[f"{name.split('_')[0]}_default"]
-        assert shape["nodes_default"] == (["fillfactor=80"], "cograil_engine", True, ["select", "update"])
+        assert shape["nodes_default"] == [["fillfactor=80"], "cograil_engine", True, ["select", "update"]]
     finally:
         await harness.rows(f"drop owned by {reader}")
         await harness.rows(f"drop role {reader}")
@@ -239,7 +239,7 @@ async def test_a_retry_that_comes_late_keeps_its_job_and_what_the_others_left_go
     assert await all_jobs(harness) == {tied, new}
     assert await harness.events(tied) == events
     rows = await harness.rows("select distinct job_id::text from cograil.events")
-    assert {row[0] for row in rows} == {tied, new}
+    assert {job_id for (job_id,) in rows} == {tied, new}
     await harness.cancel(new)
     swept = await sweep(harness.db, DAYS, WEEK)
     assert (swept.jobs, swept.dropped) == (1, 2)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
 from typing import Any
 
 import pytest
+from tests.support.counted_handlers import SIDE, Handlers, has_statuses
 from tests.support.harness import Harness
 
 from cograil.errors import Conflict, JobNotFound, NodeNotFound, NotFinished
 from cograil.model.outcome import Failed
-from cograil.runners.context import Context, Fail
 from cograil.verbs.pause import pause_workflow, resume_workflow
 
 CHAIN = """
@@ -38,28 +36,6 @@ nodes:
   gather: {type: fan_in, next: after}
   after: {handler: count, params: {x: "{{ nodes.gather.output.count }}"}}
 """
-
-
-class Handlers:
-    """Counts executions by node; nodes in `bad` fail."""
-
-    def __init__(self, harness: Harness) -> None:
-        self.runs: Counter[str] = Counter()
-        self.bad: set[str] = set()
-        self.held = asyncio.Event()
-
-        async def count(ctx: Context, x: Any = None, first: Any = None) -> dict[str, Any]:
-            self.runs[ctx.node_id] += 1
-            if ctx.node_id in self.bad:
-                raise Fail(f"{ctx.node_id} is bad")
-            return {"x": x}
-
-        async def hold() -> dict[str, Any]:
-            await self.held.wait()
-            return {}
-
-        harness.registry.register(count)
-        harness.registry.register(hold)
 
 
 @pytest.fixture
@@ -222,16 +198,6 @@ async def test_a_retry_in_a_paused_workflow_waits_like_a_new_job(
 
 # -- in place ---------------------------------------------------------------------------------------------
 
-SIDE = """
-workflow_id: side
-nodes:
-  a: {handler: count, params: {x: 1}, next: b}
-  b: {handler: count, params: {x: "{{ nodes.a.output.x }}"}, next: c}
-  c: {handler: count, params: {x: "{{ nodes.b.output.x }}"}, next: d}
-  d: {handler: count, params: {x: 1}}
-  side: {handler: hold}
-"""
-
 
 async def test_a_failed_node_of_a_running_job_is_tried_again_in_place(
     harness: Harness, handlers: Handlers, eventually: Any
@@ -239,10 +205,10 @@ async def test_a_failed_node_of_a_running_job_is_tried_again_in_place(
     handlers.bad = {"b"}
     async with harness.running():
         job = await harness.submit(SIDE)
-        await eventually(lambda: _is(harness, job, d="skipped"))
+        await eventually(lambda: has_statuses(harness, job, d="skipped"))
         handlers.bad = set()
         assert await harness.retry(job, "b", by="me") == job
-        await eventually(lambda: _is(harness, job, d="completed"))
+        await eventually(lambda: has_statuses(harness, job, d="completed"))
         handlers.held.set()
         ended = await harness.ended(job)
     assert ended["status"] == "completed"
@@ -281,12 +247,12 @@ async def test_a_failed_child_of_a_running_job_is_tried_again_in_place(
     handlers.bad = {"split__1", "split__2"}
     async with harness.running():
         job = await harness.submit(FAN + "  side: {handler: hold}\n")
-        await eventually(lambda: _is(harness, job, after="skipped", gather="failed"))
+        await eventually(lambda: has_statuses(harness, job, after="skipped", gather="failed"))
         handlers.bad = set()
         await harness.retry(job, "split__1")
-        await eventually(lambda: _is(harness, job, split__1="completed", gather="failed"))
+        await eventually(lambda: has_statuses(harness, job, split__1="completed", gather="failed"))
         await harness.retry(job, "split__2")
-        await eventually(lambda: _is(harness, job, after="completed"))
+        await eventually(lambda: has_statuses(harness, job, after="completed"))
         handlers.held.set()
         ended = await harness.ended(job)
     assert ended["status"] == "completed"
@@ -307,17 +273,12 @@ nodes:
 """
     async with harness.running():
         job = await harness.submit(text)
-        await eventually(lambda: _is(harness, job, b="failed", c="skipped"))
+        await eventually(lambda: has_statuses(harness, job, b="failed", c="skipped"))
         await harness.retry(job, "b")
-        await eventually(lambda: _is(harness, job, b="failed", c="skipped"))
+        await eventually(lambda: has_statuses(harness, job, b="failed", c="skipped"))
         handlers.held.set()
         ended = await harness.ended(job)
     assert (ended["status"], ended["error"]["code"]) == ("failed", "template_undefined")
-
-
-async def _is(harness: Harness, job: str, **expected: str) -> bool:
-    statuses = await harness.statuses(job)
-    return {name: statuses.get(name) for name in expected} == expected
 
 
 # -- refusals ---------------------------------------------------------------------------------------------

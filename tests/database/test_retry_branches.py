@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.database.test_retry import Handlers, _is
-from tests.database.test_retry_inputs import preview
 from tests.support.api_client import ApiClient
+from tests.support.counted_handlers import Handlers, has_statuses, preview
 from tests.support.harness import Harness
 
 from cograil.errors import Conflict
@@ -103,7 +102,7 @@ nodes:
     handlers.bad = {"work"}
     async with harness.running():
         job = await harness.submit(text)
-        await eventually(lambda: _is(harness, job, tell="skipped", after="completed"))
+        await eventually(lambda: has_statuses(harness, job, tell="skipped", after="completed"))
         seen = await preview(harness, job, "work")
         assert (seen.is_in_place, seen.again, seen.skipped) == (True, ("work", "tell"), ("join",))
         handlers.bad.clear()

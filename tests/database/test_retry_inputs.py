@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.database.test_retry import SIDE, Handlers, _is
+from tests.support.counted_handlers import SIDE, Handlers, has_statuses, preview
 from tests.support.harness import Harness
 
 from cograil.errors import InvalidInput, NotFinished
-from cograil.verbs.retry import RetryForecast, preview_retry
 
 WIDE = """
 workflow_id: wide
@@ -34,11 +33,6 @@ nodes:
 @pytest.fixture
 def handlers(harness: Harness) -> Handlers:
     return Handlers(harness)
-
-
-async def preview(harness: Harness, job: str, node: str | None = None, **more: Any) -> RetryForecast:
-    async with harness.db.transaction("preview") as tx:
-        return await preview_retry(tx, harness.engine_context, job, node, **more)
 
 
 async def test_edited_inputs_go_on_top_of_the_old_ones_for_what_runs_again(
@@ -108,7 +102,7 @@ async def test_a_preview_of_a_retry_in_place_names_the_node_and_what_follows(
     handlers.bad = {"b"}
     async with harness.running():
         job = await harness.submit(SIDE)
-        await eventually(lambda: _is(harness, job, d="skipped"))
+        await eventually(lambda: has_statuses(harness, job, d="skipped"))
         seen = await preview(harness, job, "b")
         assert (seen.is_in_place, seen.kept, seen.again) == (True, ("a",), ("b", "c", "d"))
         with pytest.raises(NotFinished, match="other inputs"):

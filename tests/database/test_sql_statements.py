@@ -283,8 +283,8 @@ def _execute(name: str, explain: str = "", **arguments: Any) -> tuple[bytes, lis
 async def plan_of(conn: psycopg.AsyncConnection[Any], name: str, **arguments: Any) -> list[dict[str, Any]]:
     """The parts of the plan with which the statement ran."""
     query, values = _execute(name, "explain (analyze, format json, timing off)", **arguments)
-    row = await (await conn.execute(query, values)).fetchone()
-    document = row[0] if isinstance(row[0], list) else orjson.loads(row[0])
+    ((plan,),) = await (await conn.execute(query, values)).fetchall()
+    document = plan if isinstance(plan, list) else orjson.loads(plan)
     return list(_parts(document[0]["Plan"]))
 
 
@@ -297,6 +297,11 @@ def _parts(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 async def some_jobs(conn: psycopg.AsyncConnection[Any], count: int = 200) -> list[Any]:
     rows = await conn.execute(f"select id from cograil.jobs limit {count}".encode())
     return [job_id for (job_id,) in await rows.fetchall()]
+
+
+def task_ids(rows: list[tuple[Any, ...]]) -> list[int]:
+    """The first column of these rows."""
+    return [task_id for task_id, *_ in rows]
 
 
 def outcomes_of(tasks: list[tuple[Any, ...]]) -> dict[str, Any]:
@@ -344,7 +349,7 @@ async def test_a_claim_takes_exactly_what_was_asked_for(planned: psycopg.AsyncCo
     """Measured: a locking sub-select in a plain IN claimed all rows instead of the limit."""
     claimed = await (await planned.execute(*_execute("claim_tasks"))).fetchall()
     assert len(claimed) == 300
-    assert [row[0] for row in claimed] == sorted(row[0] for row in claimed)
+    assert task_ids(claimed) == sorted(task_ids(claimed))
     rows = await planned.execute(b"select count(*) from cograil.tasks where state = 'running'")
     assert await rows.fetchone() == (300,)
 
@@ -354,7 +359,7 @@ async def test_a_report_takes_away_exactly_its_tasks(planned: psycopg.AsyncConne
     counted = await (
         await planned.execute(*_execute("report_tasks", **outcomes_of(claimed[:100])))
     ).fetchall()
-    assert {row[0] for row in counted} == {row[0] for row in claimed[:100]}
+    assert set(task_ids(counted)) == set(task_ids(claimed[:100]))
     rows = await planned.execute(b"select count(*) from cograil.tasks")
     assert await rows.fetchone() == (ROWS + WAITING - 100,)
 
@@ -362,7 +367,7 @@ async def test_a_report_takes_away_exactly_its_tasks(planned: psycopg.AsyncConne
 async def test_a_taken_inbox_is_that_of_the_jobs_asked_for(planned: psycopg.AsyncConnection[Any]) -> None:
     jobs = await some_jobs(planned, 50)
     taken = await (await planned.execute(*_execute("take_inbox", ids=jobs))).fetchall()
-    assert {row[1] for row in taken} == {str(job) for job in jobs}
+    assert {job_id for _, job_id, *_ in taken} == {str(job) for job in jobs}
     rows = await planned.execute(b"select count(*) from cograil.inbox")
     assert await rows.fetchone() == (ROWS - 50,)
 
@@ -396,6 +401,6 @@ async def test_exactly_the_jobs_of_these_tasks_end(planned: psycopg.AsyncConnect
     assert indexes_of("jobs", parts) == {"jobs_pkey"}
     assert max(part["Actual Rows"] * part["Actual Loops"] for part in parts) <= 3 * len(tasks)
     rows = await planned.execute(b"select id from cograil.jobs where status = 'completed' and seq = 4")
-    assert {row[0] for row in await rows.fetchall()} == {task[2] for task in tasks}
+    assert {job_id for (job_id,) in await rows.fetchall()} == {task[2] for task in tasks}
     rows = await planned.execute(b"select count(*) from cograil.nodes where status = 'completed'")
     assert await rows.fetchone() == (100,)

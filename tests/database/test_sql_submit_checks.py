@@ -43,10 +43,12 @@ LABELS = [
     ),
     dumps({f"k{n}": "v" for n in range(65)}),
 ]
+ODD_EVENTS: list[Any] = [5, "job.completed", {}, [1], [None]]
+ODD_HEADERS: list[Any] = [5, "x", [], {"a": 1}]
 CALLBACKS = [
     *('"x"', "5", "[]", "{}", '{"url": 5}', '{"url": null}', '{"url": "http://a.test/", "odd": 1}'),
-    *[dumps({"url": "http://a.test/", "events": odd}) for odd in (5, "job.completed", {}, [1], [None])],
-    *[dumps({"url": "http://a.test/", "headers": odd}) for odd in (5, "x", [], {"a": 1})],
+    *[dumps({"url": "http://a.test/", "events": odd}) for odd in ODD_EVENTS],
+    *[dumps({"url": "http://a.test/", "headers": odd}) for odd in ODD_HEADERS],
     *[dumps({"url": "http://a.test/", name: 5}) for name in ("style", "secret")],
     dumps({"url": "http://a.test/" + "x" * 70_000}),
 ]
@@ -383,9 +385,8 @@ async def test_the_audit_log_says_who_submitted(api: ApiClient, dsn: str) -> Non
         await harness.rows(f"insert into cograil.submitters (role_name) values ('{role}')")
         async with mine.transaction(force_rollback=True):
             await mine.execute("select cograil.submit('hello')")
-        (job_id,) = await (
-            await mine.execute("select cograil.submit('hello', idempotency_key => 'k')")
-        ).fetchone()
+        cursor = await mine.execute("select cograil.submit('hello', idempotency_key => 'k')")
+        ((job_id,),) = await cursor.fetchall()
         await mine.execute("select cograil.submit('hello', idempotency_key => 'k')")
     (entry,) = (await api.get("/api/v1/audit")).body["entries"]
     assert (entry["action"], entry["target"], entry["role"]) == ("submit", str(job_id), "sql")
@@ -413,7 +414,7 @@ async def test_the_step_mends_what_was_there_before(empty_dsn: str, tmp_path: Pa
             await conn.execute(f"grant execute on function cograil.submit to {role}".encode())
             await migrate(conn)
             rows = await (await conn.execute("select not_before from cograil.jobs order by 1")).fetchall()
-            assert [row[0].year for row in rows] == [1, 2030, 9999]
+            assert [not_before.year for (not_before,) in rows] == [1, 2030, 9999]
             grants = await (
                 await conn.execute("select role_name, tenant_id from cograil.submitters")
             ).fetchall()

@@ -7,8 +7,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.database.test_workers import one, warnings
 from tests.support.harness import Harness, ManualWorker, quick_settings
+from tests.support.one_node import one, warnings
 
 from cograil.model.outcome import WorkItem
 from cograil.runners.context import AttemptLost, Context, Retry

@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import dict_row
-from tests.database.test_workers import one
 from tests.support.booking_rows import conninfo_as_role, insert_booking, list_bookings
 from tests.support.harness import Harness, quick_settings
+from tests.support.one_node import one
 
 from cograil.runners.context import Context
 from cograil.store import handler_transactions
@@ -57,8 +57,8 @@ async def test_a_worker_gives_its_handlers_the_role_it_was_told(shop: Harness, h
     async def pay(ctx: Context) -> dict[str, Any]:
         async with ctx.transaction() as tx:
             await insert_booking(tx, ctx)
-            row = await (await tx.execute("select current_user")).fetchone()
-        return {"as": row[0]}
+            ((role,),) = await (await tx.execute("select current_user")).fetchall()
+        return {"as": role}
 
     async def pry(ctx: Context) -> None:
         async with ctx.transaction() as tx:

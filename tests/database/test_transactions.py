@@ -13,9 +13,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.database.test_workers import one, warnings
 from tests.support.booking_rows import insert_booking, list_bookings
 from tests.support.harness import Harness, ManualWorker, quick_settings
+from tests.support.one_node import one, warnings
 
 from cograil.model.outcome import WorkItem
 from cograil.runners.context import Context

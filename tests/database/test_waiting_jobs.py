@@ -34,6 +34,7 @@ nodes:
 PARENT = "workflow_id: parent\nnodes: {sub: {type: subworkflow, subworkflow: {workflow_id: ask}}}"
 LATER = datetime.now(UTC) + timedelta(hours=1)
 BROKEN = Failed("broken", "it broke")
+FILTERS: list[dict[str, Any]] = [{}, {"workflow": "ask"}, {"correlation": "c"}]
 
 
 async def shown(harness: Harness, *statuses: str, **more: Any) -> list[str]:
@@ -109,7 +110,7 @@ async def test_lists_for_programs_have_waiting_jobs_in_their_state_too(harness: 
     job = await harness.submit(ASK, correlation_id="c")
     async with harness.db.transaction("test") as tx:
         for status in ("waiting", "running"):
-            for filters in ({}, {"workflow": "ask"}, {"correlation": "c"}):
+            for filters in FILTERS:
                 jobs = await job_queries.list_jobs(tx, statuses=[status], **filters)
                 assert [found_job["job_id"] for found_job in jobs] == [job], (status, filters)
         assert await job_queries.list_jobs(tx, statuses=["running"], correlation="c", is_apart=True) == []

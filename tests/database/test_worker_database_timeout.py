@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.database.test_workers import one
 from tests.support.database_proxy import DatabaseProxy, open_database_proxy
 from tests.support.harness import Harness, quick_settings
+from tests.support.one_node import one
+from tests.support.patient_handler import Patient
 
 from cograil.runners.context import Context
 from cograil.store.database import Database
@@ -18,26 +19,6 @@ from cograil.worker.worker_loop import Worker
 LEASE = {"seconds": 3.0, "heartbeat_seconds": 1.0, "scan_seconds": 0.2}
 IS_HELD = "select lease_until > clock_timestamp() from cograil.processes where name = 'far'"
 OUTLIVED = "select 1 from cograil.processes where name = 'far' and pulsed_at > started_at + interval '4 s'"
-
-
-class Patient:
-    """A handler that ends when it is told to, and notes when it is stopped."""
-
-    def __init__(self) -> None:
-        self.begun, self.go_on, self.stopped = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self.runs = 0
-        self.reason: str | None = None
-
-    async def __call__(self, ctx: Context) -> dict[str, Any]:
-        self.runs += 1
-        self.begun.set()
-        try:
-            await self.go_on.wait()
-        except asyncio.CancelledError:
-            self.reason = ctx.reason
-            self.stopped.set()
-            raise
-        return {}
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.harness import Harness, ManualWorker, quick_settings
+from tests.support.one_node import one, warnings
 
 from cograil.model.outcome import Failed
 from cograil.runners.context import AttemptLost, Context
@@ -14,22 +15,6 @@ from cograil.runners.handler_registry import Registry
 from cograil.settings import Settings
 from cograil.verbs import pause, tasks
 from cograil.worker.worker_loop import UNREPORTED
-
-ONE = """
-workflow_id: one
-nodes:
-  a: {handler: %s, timeout_seconds: %s, retry: {max_attempts: %d, initial_delay_seconds: 0}}
-"""
-
-
-def one(handler: str = "echo", *, timeout: float = 60, attempts: int = 3) -> str:
-    """A workflow of one node."""
-    return ONE % (handler, timeout, attempts)
-
-
-async def warnings(harness: Harness, job: str) -> list[str]:
-    return [e["data"]["code"] for e in await harness.events(job) if e["event_type"] == "warning"]
-
 
 # -- fences ---------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any
 from tests.support import openapi_check
 from tests.support.harness import Harness
 
+from cograil.http.auth.authentication import KeyAuthenticator
 from cograil.http.server.application import application
 from cograil.http.server.dispatcher import ApiContext
 from cograil.http.server.port import bind, serving
@@ -109,6 +110,7 @@ class ApiClient:
         """A key, as `cograil keys create` makes it."""
         async with self.harness.db.transaction("keys") as tx:
             made = (await create_key(tx, role=role, tenant=tenant, **facts)).key
+        assert isinstance(self.context.keys, KeyAuthenticator)
         self.context.keys._has_keys = None
         return made
 

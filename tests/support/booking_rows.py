@@ -12,7 +12,9 @@ from cograil.runners.context import Context
 
 def conninfo_as_role(conninfo: str, role: str) -> str:
     """How to connect to the same database as this role; the server of the tests asks for no password."""
-    params = {k: v for k, v in conninfo_to_dict(conninfo).items() if k not in ("password", "passfile")}
+    params: dict[str, Any] = {
+        k: v for k, v in conninfo_to_dict(conninfo).items() if k not in ("password", "passfile")
+    }
     return make_conninfo(**params | {"user": role})
 
 

@@ -94,7 +94,7 @@ def child_dies(how: str, ctx: Context) -> dict[str, Any]:
 @handler("child_eats", process=True)
 def child_eats(mib: int, small: bool = False) -> dict[str, Any]:
     if small:
-        eaten = []
+        eaten: list[str] = []
         while True:
             eaten.append("x" * 100 + str(len(eaten)))
     return {"length": len(bytearray(mib * 1024 * 1024))}

@@ -13,6 +13,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
+from schemathesis.core.result import Ok
 from tests.support.api_client import ApiClient
 from tests.support.openapi_check import OpenApiChecker
 
@@ -42,6 +43,7 @@ class RequestFuzzer:
         """Try every operation with `examples` requests; with one, if it takes nothing that could be wrong."""
         schema = schemathesis.openapi.from_dict(self._described.document)
         for result in schema.get_all_operations():
+            assert isinstance(result, Ok)
             operation = result.ok()
             parts = [*operation.query, *operation.headers, *operation.path_parameters, *operation.body]
             takes = [part for part in parts if part.name.lower() != "authorization"]

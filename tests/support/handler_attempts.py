@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NoReturn
 
 from cograil.model.app_events import AppEvent
 from cograil.model.outcome import Completed, Failed, Outcome, WorkItem
@@ -62,6 +62,9 @@ class Recorder:
         if self.owns:
             self.steps[name] = json.loads(output)
         return self.owns
+
+    def create_transaction(self, item: WorkItem, connection: Any) -> NoReturn:
+        raise NotImplementedError("a remembered attempt has no database")
 
     def note_progress(self, item: WorkItem, current: float, total: float | None, message: str) -> None:
         self.progress.append((current, total, message))

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from cograil.apps.documents.settings import DocumentSettings
 from cograil.definitions import read_workflow
 from cograil.model.outcome import Completed, Failed, WorkItem
 from cograil.orchestrator.orchestrator_loop import Orchestrator
@@ -43,7 +44,7 @@ def quick_settings(**overrides: Any) -> Settings:
     settings = Settings(**(values | {"apps": ALL_APPS} | overrides))
     return (
         settings
-        if "apps" in overrides or settings.documents.data_dir is None
+        if "apps" in overrides or settings.section(DocumentSettings).data_dir is None
         else settings.with_app("documents")
     )
 

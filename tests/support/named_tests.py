@@ -24,5 +24,5 @@ def names_in_file(file: str) -> frozenset[str]:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 names.add(statement.name)
             case ast.AnnAssign(target=ast.Name(id=corpus), value=ast.Dict(keys=keys)):
-                names |= {f"{corpus}[{key.value}]" for key in keys if isinstance(key, ast.Constant)}
+                names |= {f"{corpus}[{key.value!s}]" for key in keys if isinstance(key, ast.Constant)}
     return frozenset(names)

@@ -60,7 +60,7 @@ def _add_node(draw: st.DrawFn, case: Case, name: str) -> None:
         node["when"] = f"inputs.when_{name}"
         wanted: bool | None = draw(st.sampled_from([True, True, False, None]))
         case.inputs |= {} if wanted is None else {f"when_{name}": wanted}
-    if sources and draw(st.booleans()):
+    if bool(sources) and draw(st.booleans()):
         _depend(draw, node, sources, may_choose=kind != "fan_in")
         sources = [
             node_id
@@ -91,7 +91,7 @@ def _read(draw: st.DrawFn, nodes: Json, name: str) -> None:
     """Let a task read the output of one that has ended before it in any case."""
     _, _, needs = Model({"nodes": nodes}, {}, {}).dependencies(name)
     tasks = [node_id for node_id in needs if nodes[node_id].get("type", "task") == "task"]
-    if tasks and draw(st.booleans()):
+    if bool(tasks) and draw(st.booleans()):
         nodes[name]["params"] = {"x": f"{{{{ nodes.{draw(st.sampled_from(tasks))}.output.v }}}}"}
 
 

@@ -61,7 +61,7 @@ def _answer_apart() -> None:
         await commit_halfway(tx, is_at_a_door=True)
         return await answer(tx, *order, **more)
 
-    idempotency.answer = commit_and_answer  # type: ignore[assignment]
+    idempotency.answer = commit_and_answer
 
 
 class Anybody(str):
@@ -74,8 +74,11 @@ class Anybody(str):
 
 
 def _far_of_anybody() -> None:
-    async def hold(tx: Transaction, tenant: str, job: str, task: int, fence: int, lease: float) -> HeldTask:
-        return HeldTask(0, Anybody(), WorkItem(task, fence, job, "far", 1, "", {}, 0.0))
+    async def hold(
+        tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int | None, lease_seconds: float
+    ) -> HeldTask:
+        assert fence is not None
+        return HeldTask(0, Anybody(), WorkItem(task_id, fence, job_id, "far", 1, "", {}, 0.0))
 
     async def believe(tx: Transaction, held: HeldTask, outcome: Completed | Failed) -> None:
         await task_queries.report_tasks(tx, held.worker, held.worker_name, [Report(held.item, outcome)])
@@ -94,7 +97,7 @@ def _make_no_key() -> None:
     async def say_so(tx: Transaction, **facts: Any) -> None:
         pass
 
-    stored_keys.make_key = say_so  # type: ignore[assignment]
+    stored_keys.make_key = say_so
 
 
 # -- the relay ---------------------------------------------------------------------------------------

@@ -154,7 +154,7 @@ def _cancel_takes_first() -> None:
         await write_batch(tx, batch, engine_context.owner)
         return decided
 
-    cancelling.advance_locked = take_then_revoke  # type: ignore[attr-defined]
+    cancelling.advance_locked = take_then_revoke  # type: ignore[assignment, attr-defined]
 
 
 # -- a rescue takes the tasks away in one transaction and says so in another -------------------------

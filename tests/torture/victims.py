@@ -25,6 +25,7 @@ from tests.torture.app import App
 from cograil import fault_injection
 from cograil.apps.containers.runtime.container_handler import make_container_tools
 from cograil.apps.containers.runtime.sandbox import Sandbox
+from cograil.apps.containers.settings import ContainerSettings
 from cograil.apps.containers.sweeper import Sweeper
 from cograil.cli.instance_client import audit
 from cograil.definitions import read_workflow
@@ -119,8 +120,8 @@ def decider_with_small_chunks(settings: Settings) -> EngineContext:
     return replace(engine_context, bounds=replace(engine_context.bounds, chunk=CHUNK))
 
 
-# What runs beside a worker now and then has tests of its own.
-NO_APPS = {"apps": ("containers",)}
+# What runs beside a worker now and then has tests of its own. Jobs of containers wait: no engine is struck here.
+NO_APPS: dict[str, Any] = {"apps": ("containers",), "containers": {"runtime": "none"}}
 
 
 def settings_of(order: Order) -> Settings:
@@ -133,7 +134,6 @@ def settings_of(order: Order) -> Settings:
         worker={"grace_seconds": 0.05, "concurrency": 10, "threads": 2},
         log={"level": "info", "format": "json"},
         outbound=HERE,
-        containers={"runtime": "none"},  # their jobs wait: no engine is struck here
         relay={"pace": 0.01, "timeout_seconds": 10.0},  # a receiver on a slow machine has not failed
         **NO_APPS | order.get("settings", {}),
     )
@@ -204,8 +204,8 @@ async def _ask(order: Order) -> str | list[str]:
 async def sweep(db: Database, settings: Settings, data_dir: Path) -> str:
     """As beside a worker that runs sandboxes, of which there are none yet."""
     guard = PublicOnly(settings.outbound)
-    tools = make_container_tools(Sandbox(data_dir), settings.containers, data_dir, guard)
-    await Sweeper(db, tools, settings.containers).sweep()
+    tools = make_container_tools(Sandbox(data_dir), settings.section(ContainerSettings), data_dir, guard)
+    await Sweeper(db, tools, settings.section(ContainerSettings)).sweep()
     return "swept"
 
 

@@ -96,7 +96,9 @@ OPERATORS = [
 ]
 
 
-@pytest.mark.parametrize(("condition", "holds", "fails"), OPERATORS, ids=[row[0] for row in OPERATORS])
+@pytest.mark.parametrize(
+    ("condition", "holds", "fails"), OPERATORS, ids=[condition for condition, _, _ in OPERATORS]
+)
 @pytest.mark.parametrize("root", ["inputs", "output", "nodes.first.output"])
 def test_a_condition_chooses_the_branch(condition: str, holds: object, fails: object, root: str) -> None:
     text = condition.replace("is_null(x", f"is_null({root}.x").replace(

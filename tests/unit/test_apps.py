@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -61,12 +62,13 @@ def test_an_app_that_is_not_installed_is_refused(site: Path) -> None:
 
 def test_the_settings_of_an_app_are_settings(site: Path) -> None:
     install(site, "laundry_set", WITH_SETTINGS)
-    settings = Settings(laundry={"soap": "green"}, apps=("laundry",))
+    values: dict[str, Any] = {"laundry": {"soap": "green"}, "apps": ("laundry",)}
+    settings: Any = Settings(**values)
     assert settings.laundry.soap == "green"
     assert settings.model_copy(update={"port": 1}).laundry.soap == "green"
     assert {"laundry.soap", "laundry.password"} <= set(setting_names())
     with pytest.raises(ValidationError, match=r"laundry\.soap"):
-        Settings(laundry={"soap": 7})
+        Settings(**(values | {"laundry": {"soap": 7}}))
 
 
 def test_a_secret_of_an_app_is_shown_as_stars(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from tests.support.tar_entries import entry, tar_gz
 
 from cograil.apps.containers.runtime import artifact_transfer
 from cograil.apps.containers.runtime.artifact_transfer import ArtifactTransfer, TransferFailed, TransferLimits
-from cograil.egress import Destination, PublicOnly
+from cograil.egress import Destination, PublicOnly, open_request
 from cograil.settings import OutboundSettings
 
 
@@ -121,10 +121,8 @@ async def test_a_redirect_from_https_to_http_is_not_followed(
         destination = await checked(url)
         return dataclasses.replace(destination, scheme="https") if url.endswith("/x") else destination
 
-    sent = artifact_transfer.open_request
-
     def as_http(destination: Destination, *more: Any) -> Any:
-        return sent(dataclasses.replace(destination, scheme="http"), *more)
+        return open_request(dataclasses.replace(destination, scheme="http"), *more)
 
     monkeypatch.setattr(transfer, "_checked", as_https)
     monkeypatch.setattr(artifact_transfer, "open_request", as_http)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -119,7 +120,8 @@ def test_in_the_short_form_null_takes_the_false_branch_and_nothing_else_does(way
     choices = branches(f"{{type: conditional, {way}, branches: {{true: b, false: END}}}}")
     cases = {True: "true", False: "false", None: "false"}
     assert {value: taken(choices, {"inputs": {"z": value}}) for value in cases} == cases
-    for value in (0, 1, "", "true", [], {}):
+    values: list[Any] = [0, 1, "", "true", [], {}]
+    for value in values:
         with pytest.raises(RenderError, match="true or false"):
             taken(choices, {"inputs": {"z": value}})
 

@@ -61,7 +61,7 @@ def test_a_list_is_searched_once_and_then_looked_up_in() -> None:
     ],
 )
 def test_a_lookup_keeps_the_types_of_json_apart(size: int, member: Any, is_found: bool) -> None:
-    members = [1, None, [1], {}, *["x"] * size]
+    members: list[Any] = [1, None, [1], {}, *["x"] * size]
     assert (
         compile_condition("inputs.m in inputs.l").render({"inputs": {"m": member, "l": members}}) is is_found
     )

@@ -9,7 +9,7 @@ import io
 import json
 import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -251,7 +251,7 @@ def test_no_line_of_a_process_has_a_secret() -> None:
 class Phases(CheckpointableHandler):
     """Counts to three, remembering each step; `crash_after` breaks it once."""
 
-    async def execute(self, params: dict[str, Json], checkpoint: Json = None) -> AsyncIterator[Json]:
+    async def execute(self, params: dict[str, Json], checkpoint: Json = None) -> AsyncGenerator[Json, None]:
         for step in range((checkpoint or {"step": 0})["step"] + 1, 4):
             yield {"type": "checkpoint", "phase": f"p{step}", "data": {"step": step}}
             if step == params.get("crash_after") and checkpoint is None:

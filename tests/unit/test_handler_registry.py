@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -91,7 +91,7 @@ def test_the_same_function_may_be_registered_again(registry: Registry) -> None:
 
 
 class Plain(CheckpointableHandler):
-    async def execute(self, params: dict[str, Json], checkpoint: Json = None) -> AsyncIterator[Json]:
+    async def execute(self, params: dict[str, Json], checkpoint: Json = None) -> AsyncGenerator[Json, None]:
         yield {"type": "result", "output": {}}
 
 
@@ -127,7 +127,9 @@ def test_every_form_of_handler_is_recognised(
 
 
 class NotAsync(CheckpointableHandler):
-    async def execute(self, params: dict[str, Json], checkpoint: Json = None) -> Json:
+    async def execute(  # type: ignore[override]
+        self, params: dict[str, Json], checkpoint: Json = None
+    ) -> Json:
         return {}
 
 
@@ -168,7 +170,7 @@ def typed(
     flag: bool = False,
     name: str = "x",
     sizes: list[int] = [],  # noqa: B006
-    mode: int = None,  # noqa: RUF013 (people write this)
+    mode: int = None,  # type: ignore[assignment]  # noqa: RUF013 (people write this)
 ) -> None: ...
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.support.certificates import certificate
 from tests.support.http_site import Names, Open, Site
-from tests.unit.test_ssrf_guard import certificate
 
 from cograil.delivery.circuit_breaker import FAILURES, MAX_KNOWN, OPEN_SECONDS, Breakers
 from cograil.delivery.http_delivery import BACKOFF, AttemptResponse, judge, post
 from cograil.delivery.signatures import standard_signature
-from cograil.egress import Destination, Headers, KeptConnections, PublicOnly
+from cograil.egress import Content, Destination, Headers, KeptConnections, PublicOnly
 from cograil.settings import OutboundSettings, RelaySettings
 from cograil.store.outbox_queries import Claimed
 
@@ -74,10 +74,10 @@ class FollowsRedirects(KeptConnections):
 
     @contextlib.asynccontextmanager
     async def open_request(
-        self, destination: Destination, method: str, headers: Headers, content: bytes
+        self, destination: Destination, method: str, headers: Headers, content: Content
     ) -> AsyncIterator[Any]:
         async with super().open_request(destination, method, headers, content) as response:
-            location = response.headers.get("location")
+            location = response.headers["location"]
         open_guard = PublicOnly(OutboundSettings(allow_private=True))
         async with super().open_request(await open_guard.check(location), method, headers, content) as second:
             yield second

@@ -42,7 +42,7 @@ def at(seconds: float) -> str:
     return (BEGIN + timedelta(seconds=seconds)).isoformat()
 
 
-FETCHED = (
+FETCHED: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     ("job_created", None, {}),
     ("job_started", None, {}),
     ("node_ready", "fetch", {}),

@@ -8,6 +8,8 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
+from cograil.apps.companies.settings import CompanySettings
+from cograil.apps.documents.settings import DocumentSettings
 from cograil.errors import InvalidSettings
 from cograil.setting_sources import OTHER_VARIABLES, unknown_variables
 from cograil.settings import (
@@ -178,7 +180,7 @@ def test_secrets_of_sources_are_shown_as_stars(monkeypatch: pytest.MonkeyPatch) 
     for name in ("INPI_PASSWORD", "RCS_TOKEN"):
         monkeypatch.setenv(f"COGRAIL_COMPANIES__{name}", "hush-hush")
     settings = load_settings()
-    assert settings.companies.rcs_token == "hush-hush"
+    assert settings.section(CompanySettings).rcs_token == "hush-hush"
     shown = {setting.name: setting.value for setting in describe(settings)}
     assert (shown["companies.inpi_password"], shown["companies.rcs_token"]) == ("***", "***")
     assert "hush-hush" not in repr(settings)
@@ -196,7 +198,7 @@ def test_a_token_of_a_file_is_used_and_one_that_cannot_be_sent_is_refused_untold
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COGRAIL_COMPANIES__RCS_TOKEN", "hush-hush\r\n")
-    assert load_settings().companies.rcs_token == "hush-hush"
+    assert load_settings().section(CompanySettings).rcs_token == "hush-hush"
     monkeypatch.setenv("COGRAIL_COMPANIES__RCS_TOKEN", "hush\nhush")
     with pytest.raises(InvalidSettings, match="COGRAIL_COMPANIES__RCS_TOKEN: must be a token") as refused:
         load_settings()
@@ -303,7 +305,7 @@ def test_bare_variables_count_for_their_own_command_or_in_compatible_mode(
     for variable, text in BARE.items():
         monkeypatch.setenv(variable, text)
     documents = load_settings(bare_sections=["documents"])
-    assert documents.documents.data_dir == Path("/srv/other")
+    assert documents.section(DocumentSettings).data_dir == Path("/srv/other")
     assert documents.log.format == "json"
     assert documents.gateway.database_url is None
     assert load_settings(bare_sections=["gateway"]).gateway.database_url == "postgresql://other/db"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
 from pathlib import Path
 
@@ -23,7 +23,7 @@ WHOLE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SECONDS = 0.3
 
 
-async def _api() -> AsyncIterator[int]:
+async def _api() -> AsyncGenerator[int, None]:
     async def nothing() -> dict[str, str]:
         return {}
 
@@ -35,7 +35,7 @@ async def _api() -> AsyncIterator[int]:
         yield listening.getsockname()[1]
 
 
-async def _gateway(directory: Path) -> AsyncIterator[int]:
+async def _gateway(directory: Path) -> AsyncGenerator[int, None]:
     listening = bind("127.0.0.1", 0)
     async with open_gateway(Settings(data_dir=directory), listening):
         yield listening.getsockname()[1]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ssl
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.certificates import certificate
 from tests.support.handler_attempts import failed, output
 from tests.support.http_site import HERE, Names, Open, Sender, Site
 
@@ -159,23 +159,6 @@ async def test_a_connection_is_kept_for_the_same_name_and_address_only(open_site
 
 
 # --- TLS
-
-
-def certificate(directory: Path, name: str) -> tuple[Path, Path]:
-    key, chain = directory / "key.pem", directory / "chain.pem"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-    ]
-    command += ["-keyout", str(key), "-out", str(chain), "-days", "2", "-subj", f"/CN={name}"]
-    subprocess.run([*command, "-addext", f"subjectAltName=DNS:{name}"], check=True, capture_output=True)
-    return key, chain
 
 
 async def test_tls_is_for_the_name_and_not_for_the_address(

@@ -108,13 +108,12 @@ def test_links_and_devices_are_skipped_and_told(room: Path, what: str) -> None:
 
 def test_modes_and_owners_are_ours(room: Path) -> None:
     """The process in the workspace may run as another user than we do, and has to work with it."""
-    foreign = {"owner": 4711}
     unpack(
         room,
         tar_gz(
-            entry(b"d/", kind=b"5", mode=0o1000, **foreign),
-            entry(b"d/x", b"x", mode=0o7777, **foreign),
-            entry(b"d/y", b"y", mode=0, **foreign),
+            entry(b"d/", kind=b"5", mode=0o1000, owner=4711),
+            entry(b"d/x", b"x", mode=0o7777, owner=4711),
+            entry(b"d/y", b"y", mode=0, owner=4711),
         ),
     )
     for name, mode in (("d", 0o777), ("d/x", 0o777), ("d/y", 0o666)):

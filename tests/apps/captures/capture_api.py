@@ -90,7 +90,7 @@ class CaptureApi:
         return body | changed
 
     def object_of(self, body: dict[str, Any]) -> Path:
-        return self.objects / body["upload_object_key"]
+        return self.objects / str(body["upload_object_key"])
 
 
 def encrypt(content: bytes, kek_id: str, kek: bytes) -> tuple[dict[str, Any], bytes]:

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Iterator
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.apps.captures.authority import Authority, running_authority
 from tests.apps.captures.capture_api import CaptureApi, SealingSite, open_sealing_site, settings_with_captures
-from tests.apps.captures.capture_processes import ForkServer, lives, open_fork_server
+from tests.apps.captures.capture_processes import open_fork_server
+from tests.apps.captures.crash_site import COUNT, Site, gone
 from tests.support.api_client import ApiClient, ApiResponse
 
 from cograil.apps.captures.proof_verifier import verify
 from cograil.settings import Settings
 
-PER_CAPTURE = """
-select (select count(*) from vault_secure.capture_events where capture_id::text = %(id)s),
-       (select count(*) from cograil.jobs where labels->>'capture_id' = %(id)s),
-       (select count(*) from cograil.idempotency where key = %(id)s),
-       (select count(*) from vault_secure.capture_audit_log
-        where capture_id::text = %(id)s and http_status = 202)
-"""
-COUNT = "select count(*) from vault_secure.capture_audit_log where capture_id = %(id)s and event = %(event)s"
 TOLD = "select count(*) from cograil.outbox where subject = %(id)s and type = 'captures.sealed'"
 
 
@@ -42,36 +34,6 @@ def quick(base: Settings) -> Settings:
     return base.model_copy(update={"lease": Settings(lease=lease).lease})
 
 
-@dataclass
-class Site:
-    """A capture API with a healthy server, and a fork server for the processes to be killed."""
-
-    capture_api: CaptureApi
-    fork_server: ForkServer
-    dsn: str
-    settings: dict[str, Any]
-    log: Path
-
-    async def server(self, **more: Any) -> tuple[ApiClient, int]:
-        child = await self.fork_server.fork("server", self.dsn, self.settings, **more)
-        return replace(self.capture_api.api, port=child["port"]), child["pid"]
-
-    async def points(self, transactions: set[str], act: Callable[[ApiClient], Awaitable[Any]]) -> list[str]:
-        """What a server passes while this is done, in order, each once."""
-        api, _ = await self.server(log=str(self.log))
-        self.log.write_text("")
-        await act(api)
-        passed = self.log.read_text().splitlines()
-        return list(dict.fromkeys(point for point in passed if point.split(".")[0] in transactions))
-
-    async def survivors(self, capture: dict[str, Any]) -> None:
-        """One of everything, and a chain that holds."""
-        id = capture["capture_id"]
-        assert await self.capture_api.lab.rows(PER_CAPTURE, id=id) == [(1, 1, 1, 1)]
-        trail = (await self.capture_api.get(f"{id}/audit")).body
-        assert trail["broken_at"] is None
-
-
 @pytest.fixture
 async def site(capture_api: CaptureApi, dsn: str, settings: Settings, tmp_path: Path) -> AsyncIterator[Site]:
     async with open_fork_server() as fork_server:
@@ -84,13 +46,6 @@ async def killed(api: ApiClient, pid: int, body: dict[str, Any]) -> None:
         answer: ApiResponse = await api.post("/v1/captures", body)
         raise AssertionError(f"it lived, and said {answer.status}")
     await gone(pid)
-
-
-async def gone(pid: int) -> None:
-    """Return when it is."""
-    async with asyncio.timeout(20):
-        while lives(pid):  # noqa: ASYNC110  it is not our child
-            await asyncio.sleep(0.01)
 
 
 async def test_a_post_that_was_killed_anywhere_is_made_once_when_it_is_sent_again(site: Site) -> None:
@@ -120,9 +75,8 @@ async def test_a_replay_or_a_refusal_that_was_killed_can_be_sent_again(site: Sit
     done: set[str] = set()
     for changed, status in (({}, 200), ({"size_bytes": 2}, 409), ({"size_bytes": -1}, 400)):
         request = body | changed
-        points = await site.points(
-            {"capture", "refuse_capture"}, lambda api, request=request: api.post("/v1/captures", request)
-        )
+        post = methodcaller("post", "/v1/captures", request)
+        points = await site.points({"capture", "refuse_capture"}, post)
         assert len(points) > 5
         for point in (point for point in points if point not in done):
             api, pid = await site.server(fault=f"{point}:1:kill9")

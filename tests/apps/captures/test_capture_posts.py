@@ -165,8 +165,9 @@ async def test_each_malformed_field_is_400_and_named(capture_api: CaptureApi) ->
         del body[name]
         refused = await capture_api.post(body)
         assert (refused.status, refused.body["field"]) == (400, name)
-    for body in ([], "text", None, 7):
-        assert (await capture_api.post(body)).status in (400, 415)
+    not_objects: list[Any] = [[], "text", None, 7]
+    for content in not_objects:
+        assert (await capture_api.post(content)).status in (400, 415)
     assert await captures_in(capture_api.lab) == 0
     unheard = [entry for entry in await logged_entries(capture_api) if entry != ("CAPTURE_REFUSED", 400)]
     assert unheard == []
@@ -222,8 +223,8 @@ async def test_another_user_of_the_tenant_learns_nothing(capture_api: CaptureApi
     trail = (await capture_api.get(f"{SAMPLE['capture_id']}/audit", key=mine)).body["entries"]
     assert [(entry["http_status"], entry["user_id"]) for entry in trail] == [(202, ada), (409, ada)]
     logged = await capture_api.lab.rows(LOGGED)
-    refused = [capture for _, status, user, _, capture, *_ in logged if (status, user) == (409, bob)]
-    assert refused == [SAMPLE["capture_id"]] * 2
+    conflicts = [capture for _, status, user, _, capture, *_ in logged if (status, user) == (409, bob)]
+    assert conflicts == [SAMPLE["capture_id"]] * 2
 
 
 async def test_the_owner_is_checked_where_no_row_is_hidden(capture_api: CaptureApi) -> None:

@@ -92,7 +92,8 @@ async def test_a_signed_document_that_is_not_a_proof_is_refused(
 ) -> None:
     made = orjson.loads(sealed.proof)["manifest"]
     signer = load_signer(tmp_path / "other.pem")
-    for value in (None, 7, "x", [], {}, {"entries": []}, {"entries": ["x"], "seq": 1}):
+    values: list[Any] = [None, 7, "x", [], {}, {"entries": []}, {"entries": ["x"], "seq": 1}]
+    for value in values:
         proof = manifest.signed(made | {"signer": signer.facts} | {name: value}, signer)
         assert sealed.problems(proof=proof)
     proof = manifest.signed({"signer": signer.facts}, signer)

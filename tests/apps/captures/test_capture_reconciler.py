@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from tests.apps.captures.capture_api import CaptureApi, SealingSite, open_sealing_site, settings_with_captures
 from tests.apps.captures.capture_processes import open_fork_server
-from tests.apps.captures.test_capture_crashes import COUNT, Site, gone
+from tests.apps.captures.crash_site import COUNT, Site, gone
 
 from cograil.apps.captures.proof_verifier import verify
+from cograil.apps.captures.settings import CaptureSettings
 from cograil.apps.captures.sweeper import sweep
 from cograil.runners.context import Fail
 from cograil.settings import Settings
@@ -126,7 +127,7 @@ async def test_a_capture_that_is_under_way_is_left_alone(capture_api: CaptureApi
 async def test_a_cancelled_capture_can_be_retried_for_some_time(
     capture_api: CaptureApi, settings: Settings
 ) -> None:
-    patient = settings.model_copy(update={"captures": Settings().captures})
+    patient = settings.model_copy(update={"captures": CaptureSettings()})
     body = await cancelled(capture_api)
     assert await sweep(capture_api.lab.db, patient) == 0
     assert (await capture_api.get(body["capture_id"])).body["state"] == "UPLOADED"

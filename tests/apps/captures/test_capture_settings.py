@@ -6,6 +6,7 @@ import base64
 
 import pytest
 
+from cograil.apps.captures.settings import CaptureSettings
 from cograil.errors import InvalidSettings
 from cograil.settings import describe, load_settings
 
@@ -15,9 +16,9 @@ KEK = base64.b64encode(bytes(range(32))).decode()
 def test_keks_of_the_environment_are_read_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COGRAIL_CAPTURES__KEKS", f"one={KEK}, two={KEK}")
     settings = load_settings()
-    assert settings.captures.keks == {"one": KEK, "two": KEK}
+    assert settings.section(CaptureSettings).keks == {"one": KEK, "two": KEK}
     assert {setting.value for setting in describe(settings) if setting.name == "captures.keks"} == {"***"}
-    assert KEK not in repr(settings.captures)
+    assert KEK not in repr(settings.section(CaptureSettings))
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ class CompanySite:
         """A subscriber to all events of companies, and a relay that tells it."""
         async with open_receiver() as receiver:
             async with self.lab.db.transaction("subscribe") as tx:
-                policy = OutboundSettings(**ALLOW_LOOPBACK)  # type: ignore[arg-type]
+                policy = OutboundSettings(**ALLOW_LOOPBACK)
                 await subscribe(tx, tenant, Destination(receiver.url), policy, types=types)
             async with run_relay(self.lab):
                 yield receiver

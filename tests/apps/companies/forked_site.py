@@ -167,7 +167,7 @@ async def open_forked_site(dsn: str, directory: Path, companies: dict[str, Any])
         open_receiver() as receiver,
     ):
         async with site.lab.db.transaction("subscribe") as tx:
-            policy = OutboundSettings(**ALLOW_LOOPBACK)  # type: ignore[arg-type]
+            policy = OutboundSettings(**ALLOW_LOOPBACK)
             await subscribe(tx, "default", Destination(receiver.url), policy, types=TYPES)
         yield ForkedSite(site, fork_server, dsn, site.registers.settings(**companies), receiver)
         assert [str(finding) for finding in await site.lab.findings()] == []

@@ -26,6 +26,7 @@ from tests.support.page_client import PageClient
 
 from cograil.apps.companies.enrichment import EnrichmentContext, cache_key
 from cograil.apps.companies.queries import CompanyKey, find_left, list_held, lock_company
+from cograil.apps.companies.settings import CompanySettings
 from cograil.apps.companies.sweeper import end_left
 from cograil.apps.companies.worker_lifespan import companies_on_worker
 from cograil.apps.companies.workflow import QUEUE
@@ -218,7 +219,7 @@ async def test_a_run_that_cannot_be_ended_does_not_block_others(idle_site: Compa
         await until(lambda: idle_site.registers.count(RECHERCHE) == 2)
     await idle_site.expire()
     await idle_site.lab.rows(POISON)
-    house = EnrichmentContext(idle_site.lab.engine_context, idle_site.lab.settings.companies)
+    house = EnrichmentContext(idle_site.lab.engine_context, idle_site.lab.settings.section(CompanySettings))
     assert (await end_left(idle_site.lab.db, house))[0] == 1
     assert [await idle_site.state(siren) for siren in (DANONE, OTHER)] == ["RUNNING", "FAILED"]
     await idle_site.lab.rows("drop trigger poison on cograil.company_enrichments")
@@ -234,7 +235,7 @@ async def test_a_sweeper_with_a_full_batch_looks_again_at_once(idle_site: Compan
     await idle_site.expire()
     async with idle_site.lab.db.single("test") as tx:
         assert await find_left(tx, limit=1) == ([CompanyKey("default", DANONE)], 0.0)
-    house = EnrichmentContext(idle_site.lab.engine_context, idle_site.lab.settings.companies)
+    house = EnrichmentContext(idle_site.lab.engine_context, idle_site.lab.settings.section(CompanySettings))
     assert await end_left(idle_site.lab.db, house) == (2, math.inf)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -202,7 +203,7 @@ async def test_companies_are_found_by_number_and_by_name_page_after_page(
 ) -> None:
     for siren in (DANONE, OTHER, DANONE):
         await site.request_company(siren)
-    await asyncio.gather(*(until(lambda siren=siren: _is_over(site, siren)) for siren in (DANONE, OTHER)))
+    await asyncio.gather(*(until(partial(_is_over, site, siren)) for siren in (DANONE, OTHER)))
     for text, wanted in (
         ("", [DANONE, OTHER]),
         ("55203", [DANONE]),

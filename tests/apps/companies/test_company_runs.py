@@ -28,6 +28,7 @@ from cograil.apps.companies.enrichment import EnrichmentContext
 from cograil.apps.companies.handlers import Tools, register
 from cograil.apps.companies.queries import CompanyKey
 from cograil.apps.companies.serializers import company_page
+from cograil.apps.companies.settings import CompanySettings
 from cograil.apps.companies.sweeper import sweep, sweep_for_ever
 from cograil.apps.companies.workflow import FETCH
 from cograil.model.ids import new_id
@@ -173,7 +174,9 @@ class TestLostLock:
         await idle_site.lab.rows(
             "update cograil.leases set lease_until = clock_timestamp() + interval '1 second'"
         )
-        settings = idle_site.lab.settings.companies.model_copy(update={"sweep_seconds": 3600.0})
+        settings = idle_site.lab.settings.section(CompanySettings).model_copy(
+            update={"sweep_seconds": 3600.0}
+        )
         sweeping = asyncio.create_task(
             sweep_for_ever(idle_site.lab.db, EnrichmentContext(idle_site.lab.engine_context, settings))
         )
@@ -186,7 +189,9 @@ class TestLostLock:
             await idle_site.request_company()
             async with working(idle_site):
                 await asyncio.wait_for(blocked.wait(), 10)
-            house = EnrichmentContext(idle_site.lab.engine_context, idle_site.lab.settings.companies)
+            house = EnrichmentContext(
+                idle_site.lab.engine_context, idle_site.lab.settings.section(CompanySettings)
+            )
             stream = io.StringIO()
             logs.configure("info", "json", stream)
             assert await sweep(idle_site.lab.db, house) == 0, "it has its lock"
@@ -233,7 +238,10 @@ async def test_a_run_cancelled_in_its_middle_has_a_verdict(site: CompanySite) ->
 async def test_a_worker_that_lost_the_lock_does_not_overwrite_the_next_run(site: CompanySite) -> None:
     await site.request_company()
     registry, lab = Registry(), site.lab
-    register(registry, Tools(lab.db, EnrichmentContext(lab.engine_context, lab.settings.companies), {}))
+    register(
+        registry,
+        Tools(lab.db, EnrichmentContext(lab.engine_context, lab.settings.section(CompanySettings)), {}),
+    )
     late = SimpleNamespace(tenant_id="default", job_id=new_id(), correlation_id="late", attempt=1)
     ended = [{"source": RECHERCHE, "status": "failed", "error": {"code": "RATE_LIMIT", "message": "m"}}]
     fetch = registry.get(FETCH)

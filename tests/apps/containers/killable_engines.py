@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 from tests.apps.containers.runtimes import PODMAN, QUIET, give_image, is_answered
@@ -23,7 +24,7 @@ disabled_plugins = ["io.containerd.grpc.v1.cri"]
 WITH_SBIN = os.environ | {"PATH": os.environ["PATH"] + ":/usr/sbin"}
 
 
-class KillableEngine:
+class KillableEngine(ABC):
     """Processes in a directory of their own, and the socket of one of them."""
 
     def __init__(self) -> None:
@@ -31,6 +32,13 @@ class KillableEngine:
         self.socket = self.place / "d.sock"
         self.url = f"unix://{self.socket}"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @abstractmethod
+    def start(self) -> None: ...
+
+    @abstractmethod
+    def kill(self) -> None:
+        """Kill it without a chance to say good-bye."""
 
     def close(self) -> None:
         for process in reversed(self._processes.values()):
@@ -80,7 +88,6 @@ class KillableDocker(KillableEngine):
         self._wait(lambda: is_answered(self.socket))
 
     def kill(self) -> None:
-        """Without a chance to say good-bye."""
         self._kill("dockerd")
         (self.place / "pid").unlink(missing_ok=True)
 
@@ -96,12 +103,19 @@ class KillablePodman(KillableEngine):
 
     def start(self) -> None:
         place = self.place
-        command = ["podman", "--root", place / "root", "--runroot", place / "run", "--tmpdir", place / "tmp"]
+        command: list[str | Path] = [
+            "podman",
+            "--root",
+            place / "root",
+            "--runroot",
+            place / "run",
+            "--tmpdir",
+            place / "tmp",
+        ]
         command += ["system", "service", "--time", "0", self.url]
         self._run(*command, CONTAINERS_CONF=str(place / "containers.conf"))
         self._wait(lambda: is_answered(self.socket))
 
     def kill(self) -> None:
-        """Without a chance to say good-bye."""
         self._kill("podman")
         self.socket.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import io
@@ -13,15 +14,26 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from cograil.apps.containers.runtime.container_runtime import Runtime
+from cograil.apps.containers.runtime.container_runtime import (
+    ContainerLogCursor,
+    ContainerPolicy,
+    ContainerRun,
+    LogStream,
+    Runtime,
+)
 from cograil.apps.containers.runtime.docker_engine import ContainerEngine
 from cograil.apps.containers.runtime.sandbox import Sandbox
 from cograil.apps.containers.runtime.sandbox.bwrap_arguments import owner_of_images
 from cograil.apps.containers.runtime.sandbox.sandbox_images import import_image
+
+POLICY = ContainerPolicy(network="none")
 
 APPLETS = (
     "sh", "echo", "cat", "sleep", "id", "ls", "seq", "head", "mknod", "mount", "ps", "yes", "tail", "pwd",
@@ -126,7 +138,7 @@ def _wait_for(at: Path, daemon: subprocess.Popen[bytes], log: Path) -> None:
     until = time.monotonic() + 30
     while not is_answered(at):
         if daemon.poll() is not None or time.monotonic() > until:
-            pytest.fail(f"{daemon.args[0]} does not start:\n{log.read_text()[-3000:]}")  # type: ignore[index]
+            pytest.fail(f"{daemon.args!r} does not start:\n{log.read_text()[-3000:]}")
         time.sleep(0.1)  # a process that tells nobody when it is ready
 
 
@@ -173,3 +185,41 @@ def root_file_system() -> bytes:
         passwd.size = len(PASSWD)
         archive.addfile(passwd, io.BytesIO(PASSWD))
     return out.getvalue()
+
+
+def run(room: Path, command: str, **more: Any) -> ContainerRun:
+    name = f"cograil-test-{uuid4().hex[:12]}"
+    options: dict[str, Any] = {
+        "name": name,
+        "image": f"{IMAGE}:latest",
+        "command": command,
+        "room": room,
+        "mount": "/workspace",
+        "cpus": 1.0,
+        "memory_mb": 64,
+        "environment": {},
+        "labels": {"cograil.test": "yes", "cograil.name": name},
+    }
+    return ContainerRun(**(options | more))
+
+
+async def output(
+    runtime: Runtime, container: str, stream: LogStream = "stdout", after: ContainerLogCursor | None = None
+) -> list[str]:
+    return [text async for _, text in runtime.lines(container, stream, after or ContainerLogCursor())]
+
+
+async def output_of(
+    runtime: Runtime, room: Path, command: str, policy: ContainerPolicy = POLICY, **more: Any
+) -> str:
+    container = await runtime.start(run(room, command, **more), policy)
+    await runtime.wait(container)
+    return "\n".join(await output(runtime, container))
+
+
+async def until_it_says(runtime: Runtime, container: str, wanted: str) -> None:
+    async with asyncio.timeout(20), aclosing(runtime.lines(container, "stdout")) as lines:
+        async for _, text in lines:
+            if text == wanted:
+                return
+    pytest.fail(f"it never said {wanted!r}")

@@ -7,8 +7,9 @@ import json
 from typing import Any
 
 import pytest
-from tests.apps.containers.container_site import IMAGE, ContainerSite, working
+from tests.apps.containers.container_site import IMAGE, ContainerSite, settled, working
 
+from cograil.apps.containers.settings import ContainerSettings
 from cograil.processes.app_plugins import app_checks
 from cograil.processes.process_readiness import ProcessHealth
 from cograil.settings import Settings
@@ -113,14 +114,6 @@ async def test_an_id_is_taken_until_its_job_is_forgotten(site: ContainerSite) ->
         assert (await site.until("once", "failed"))["exitCode"] == 1
 
 
-async def settled(site: ContainerSite, id: str) -> None:
-    async with asyncio.timeout(20):
-        while not await site.lab.rows(  # noqa: ASYNC110  it is asked for
-            "select 1 from cograil.container_jobs where id = %(id)s and settled_at is not null", id=id
-        ):
-            await asyncio.sleep(0.02)
-
-
 async def test_only_one_of_many_gets_the_id(site: ContainerSite) -> None:
     answers = await asyncio.gather(*(site.post("same", "exit 0") for _ in range(8)))
     assert sorted(answer.status for answer in answers) == [202] + [409] * 7
@@ -216,12 +209,12 @@ async def test_readiness_says_how_the_engine_is(site: ContainerSite, monkeypatch
         checks = app_checks(settings, has_worker=True)
         return (await ProcessHealth(site.lab.db, {}, checks).checks())["containers"]
 
-    engine_only = site.lab.settings.containers.model_copy(update={"runtime": "docker"})
+    engine_only = site.lab.settings.section(ContainerSettings).model_copy(update={"runtime": "docker"})
     settings = site.lab.settings.model_copy(update={"containers": engine_only})
     assert await ask_readiness(settings) == "ok"
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
     assert await ask_readiness(settings) == "degraded: no container engine answers"
-    required = settings.containers.model_copy(update={"required": True})
+    required = settings.section(ContainerSettings).model_copy(update={"required": True})
     assert (
         await ask_readiness(settings.model_copy(update={"containers": required}))
         == "no container engine answers"
@@ -235,7 +228,7 @@ async def test_a_worker_that_finds_its_engine_later_says_so(
 ) -> None:
     """To `explain`, and to the readiness of a server elsewhere."""
     lab = site.lab
-    engine_only = lab.settings.containers.model_copy(update={"runtime": "docker"})
+    engine_only = lab.settings.section(ContainerSettings).model_copy(update={"runtime": "docker"})
     lab.settings = lab.settings.model_copy(update={"containers": engine_only})
     monkeypatch.setattr("cograil.apps.containers.worker_lifespan.LOOK_SECONDS", 0.05)
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.apps.containers.container_site import IMAGE, ContainerSite, open_file_server, working
-from tests.apps.containers.test_container_api import settled
+from tests.apps.containers.container_site import IMAGE, ContainerSite, open_file_server, settled, working
 
 from cograil.apps.containers import queries as container_jobs
 from cograil.apps.containers.runtime.container_workspaces import ContainerWorkspaces
 from cograil.apps.containers.runtime.docker_engine import ContainerEngine
+from cograil.apps.containers.settings import ContainerSettings
 from cograil.apps.containers.sweeper import settle_ended
 from cograil.model.ids import new_id
 
@@ -56,7 +56,7 @@ async def test_a_job_that_is_cancelled_elsewhere_tells_its_exit_too(site: Contai
 async def test_a_job_that_is_cancelled_where_nothing_runs_containers_tells_its_exit_too(
     site: ContainerSite,
 ) -> None:
-    nowhere = site.lab.settings.containers.model_copy(update={"runtime": "none"})
+    nowhere = site.lab.settings.section(ContainerSettings).model_copy(update={"runtime": "none"})
     site.lab.settings = site.lab.settings.model_copy(update={"containers": nowhere})
     await site.start("never")
     ((job,),) = await site.lab.rows("select job_id::text from cograil.container_jobs")
@@ -102,7 +102,7 @@ async def test_a_sweep_goes_on_until_all_are_settled_and_forgotten(
         await site.start(f"job-{number}")
     for (job,) in await site.lab.rows("select job_id::text from cograil.container_jobs"):
         await site.lab.cancel(job)
-    settings = site.lab.settings.containers
+    settings = site.lab.settings.section(ContainerSettings)
     await settle_ended(site.lab.db, settings)
     long_ago = "update cograil.container_jobs set settled_at = settled_at - interval '1 day' returning id"
     assert len(await site.lab.rows(f"{long_ago}, settled_at")) == 5
@@ -285,7 +285,7 @@ nodes:
 
 async def test_an_image_that_is_missing_fails_its_node_at_once(site: ContainerSite) -> None:
     """It is not tried three times; and it is said how to have it."""
-    never = site.lab.settings.containers.model_copy(update={"pull": "never"})
+    never = site.lab.settings.section(ContainerSettings).model_copy(update={"pull": "never"})
     site.lab.settings = site.lab.settings.model_copy(update={"containers": never})
     async with working(site.lab):
         job = await site.lab.submit(MISSING)

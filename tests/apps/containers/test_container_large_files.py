@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.apps.containers.container_site import ContainerSite, working
-from tests.apps.containers.test_container_api import settled
+from tests.apps.containers.container_site import ContainerSite, settled, working
 
 pytestmark = pytest.mark.torture
 

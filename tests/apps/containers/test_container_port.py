@@ -7,11 +7,13 @@ from typing import Any
 
 import httpx2
 import pytest
+from starlette.applications import Starlette
 from tests.apps.containers.container_site import site_settings
 from tests.support.harness import Harness, open_harness
 
 from cograil.app_registry import PortContext
 from cograil.apps.containers.app import app
+from cograil.apps.containers.settings import ContainerSettings
 from cograil.apps.containers.standalone_port import container_front
 from cograil.http.server.port import bind, serving
 from cograil.processes.api_server import open_api
@@ -20,14 +22,14 @@ from cograil.processes.process_readiness import ProcessHealth
 
 async def ask_readiness(lab: Harness, dsn: str, runtime: str) -> tuple[int, Any]:
     """What /readyz says where this runs containers; the rest is served either way."""
-    own = lab.settings.containers.model_copy(update={"runtime": runtime})
+    own = lab.settings.section(ContainerSettings).model_copy(update={"runtime": runtime})
     settings = lab.settings.model_copy(update={"containers": own})
     health = ProcessHealth(lab.db, {}, app.readiness(settings, True))
     listening = bind("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     async with (
         open_api(dsn, settings) as instance,
-        serving(container_front(PortContext(instance, health.checks, instance)), listening),
+        serving(container_front(PortContext(instance, health.checks, Starlette())), listening),
         httpx2.AsyncClient() as client,
     ):
         assert (await client.get(f"{url}/livez")).json() == {"status": "healthy"}

@@ -11,26 +11,19 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
 import pytest
-from tests.apps.containers.runtimes import IMAGE, runtime_at
+from tests.apps.containers.runtimes import POLICY, output, output_of, run, runtime_at, until_it_says
 
 from cograil.apps.containers.runtime.container_runtime import (
-    ContainerLogCursor,
     ContainerPolicy,
-    ContainerRun,
     EngineError,
-    LogStream,
     Runtime,
 )
 
 ROOT = Path(__file__).parents[3]
-POLICY = ContainerPolicy(network="none")
 HUNGRY = "head -c 100000000 /dev/zero | tail -c 100000000 > /dev/null"
 BUSY = """
 look() { read -r stat < /proc/$$/stat; read -r up rest < /proc/uptime; echo "$up $stat"; }
@@ -42,44 +35,6 @@ while true; do
 done
 look
 """
-
-
-def run(room: Path, command: str, **more: Any) -> ContainerRun:
-    name = f"cograil-test-{uuid4().hex[:12]}"
-    options: dict[str, Any] = {
-        "name": name,
-        "image": f"{IMAGE}:latest",
-        "command": command,
-        "room": room,
-        "mount": "/workspace",
-        "cpus": 1.0,
-        "memory_mb": 64,
-        "environment": {},
-        "labels": {"cograil.test": "yes", "cograil.name": name},
-    }
-    return ContainerRun(**(options | more))
-
-
-async def output(
-    runtime: Runtime, container: str, stream: LogStream = "stdout", after: ContainerLogCursor | None = None
-) -> list[str]:
-    return [text async for _, text in runtime.lines(container, stream, after or ContainerLogCursor())]
-
-
-async def output_of(
-    runtime: Runtime, room: Path, command: str, policy: ContainerPolicy = POLICY, **more: Any
-) -> str:
-    container = await runtime.start(run(room, command, **more), policy)
-    await runtime.wait(container)
-    return "\n".join(await output(runtime, container))
-
-
-async def until_it_says(runtime: Runtime, container: str, wanted: str) -> None:
-    async with asyncio.timeout(20), aclosing(runtime.lines(container, "stdout")) as lines:
-        async for _, text in lines:
-            if text == wanted:
-                return
-    pytest.fail(f"it never said {wanted!r}")
 
 
 async def test_a_container_runs_in_its_room_and_its_exit_is_told(runtime: Runtime, room: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.apps.containers.container_site import ContainerSite, working
 
 from cograil.apps.containers.runtime.container_slots import ContainerSlots
+from cograil.apps.containers.settings import ContainerSettings
 
 UNTIL_STOPPED = "echo ran >> runs; echo up; until [ -f stop ]; do sleep 0.1; done"
 LATE = "select 1 from cograil.checkpoints where data ->> 'is_late' = 'true'"
@@ -106,7 +107,7 @@ async def test_a_running_container_is_taken_over_without_waiting_for_a_slot(
         for name in names:
             await site.start(name, UNTIL_STOPPED)
             await site.heard(name, "log")
-    fewer = site.lab.settings.containers.model_copy(update={"concurrency": 1})
+    fewer = site.lab.settings.section(ContainerSettings).model_copy(update={"concurrency": 1})
     site.lab.settings = site.lab.settings.model_copy(update={"containers": fewer})
     slot_requests: list[bool] = []
     take_slot = ContainerSlots.one

@@ -7,7 +7,7 @@ from typing import Any
 
 import aiodocker
 import pytest
-from tests.apps.containers.test_container_runtimes import POLICY, run
+from tests.apps.containers.runtimes import POLICY, run
 
 from cograil.apps.containers.runtime.docker_engine import (
     ContainerEngine,
@@ -77,8 +77,8 @@ async def test_a_container_that_is_just_being_made_is_waited_for(
     class Unfinished:
         async def show(self) -> dict[str, Any]:
             for status in missed:
-                raise aiodocker.DockerError(status, {"message": "No such container"})
-            return await known(request.name).show()  # type: ignore[return-value]
+                raise aiodocker.DockerError(status, "No such container")
+            return await known(request.name).show()
 
     monkeypatch.setattr(containers, "container", lambda id: Unfinished() if id == request.name else known(id))
     monkeypatch.setattr(engine, "find", _nobody)

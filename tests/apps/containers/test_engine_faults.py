@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.apps.containers.container_site import ContainerSite, open_container_site, site_settings, working
 from tests.apps.containers.fault_proxy import FaultProxy, open_fault_proxy
-from tests.apps.containers.test_container_runtimes import run
+from tests.apps.containers.runtimes import run
 from tests.support.harness import open_harness
 
 from cograil.apps.containers import worker_lifespan
@@ -57,16 +57,16 @@ async def test_an_engine_that_never_answers_is_not_waited_for_for_ever(
     async with ContainerEngine(proxy.url) as deaf, asyncio.timeout(20):
         await deaf.version()
         proxy.lose("/containers/", "silent", times=10)
-        call = {
+        calls: dict[str, Callable[[], Awaitable[object]]] = {
             "find": lambda: deaf.find(wanted.labels),
             "held": lambda: deaf.held(wanted.labels),
             "state": lambda: deaf.state(container),
             "start": lambda: deaf.start(wanted, POLICY),
             "remove": lambda: deaf.remove(container),
             "wait": lambda: deaf.wait(container),
-        }[operation]
+        }
         with pytest.raises(EngineError) as caught:
-            await call()
+            await calls[operation]()
     assert caught.value.code == "engine_unreachable"
     assert proxy.lost
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-from tests.apps.containers.test_container_runtimes import run
+from tests.apps.containers.runtimes import run
 
 from cograil.apps.containers.runtime import container_log
 from cograil.apps.containers.runtime.container_log import follow_log

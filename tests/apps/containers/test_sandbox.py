@@ -19,8 +19,16 @@ from errno import EPERM
 from pathlib import Path
 
 import pytest
-from tests.apps.containers.runtimes import IMAGE, groups_of, root_file_system
-from tests.apps.containers.test_container_runtimes import POLICY, output, output_of, run, until_it_says
+from tests.apps.containers.runtimes import (
+    IMAGE,
+    POLICY,
+    groups_of,
+    output,
+    output_of,
+    root_file_system,
+    run,
+    until_it_says,
+)
 
 from cograil.apps.containers.runtime.container_runtime import ContainerLogCursor, ContainerPolicy, EngineError
 from cograil.apps.containers.runtime.sandbox import Sandbox

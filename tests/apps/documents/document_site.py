@@ -18,6 +18,7 @@ from cograil.apps.documents.folder_id import folder_id_of
 from cograil.apps.documents.jobs import Document, list_documents
 from cograil.apps.documents.layout import Folder
 from cograil.apps.documents.prep import prepare
+from cograil.apps.documents.settings import DocumentSettings
 from cograil.apps.documents.watcher import Watcher
 from cograil.apps.documents.worker_lifespan import watching
 from cograil.runners.handler_registry import Registry
@@ -28,10 +29,11 @@ class DocumentSite:
     """One data directory on one database."""
 
     def __init__(self, lab: Harness, settings: Settings) -> None:
-        assert settings.documents.data_dir is not None
         self.lab = lab
         self.settings = settings
-        self.root = settings.documents.data_dir
+        data_dir = settings.section(DocumentSettings).data_dir
+        assert data_dir is not None
+        self.root = data_dir
         self.folder = Folder(self.root)
         self.folder.make()
         self.watcher = self.another_watcher()
@@ -65,7 +67,7 @@ class DocumentSite:
             return await list_documents(tx, folder_id_of(folder or self.folder))
 
     async def key_of(self, path: Path) -> str:
-        profile = await self.watcher.profile(self.settings.documents)
+        profile = await self.watcher.profile(self.settings.section(DocumentSettings))
         assert profile is not None
         return make_job_key(atomic_files.hash_of(path), profile)[1]
 

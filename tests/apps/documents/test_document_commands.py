@@ -37,8 +37,9 @@ def root(tmp_path: Path) -> Path:
 
 
 def run(*words: str) -> str:
-    as_below_cograil = {"standalone_mode": False, "help_option_names": ["-h", "--help"]}  # click keeps them
-    ended = CliRunner().invoke(documents, list(words), catch_exceptions=False, **as_below_cograil)
+    # click keeps these below `cograil`
+    options: dict[str, Any] = {"standalone_mode": False, "help_option_names": ["-h", "--help"]}
+    ended = CliRunner().invoke(documents, list(words), catch_exceptions=False, **options)
     return ended.output
 
 

@@ -186,7 +186,7 @@ async def test_a_comic_by_real_services_one_of_which_is_down_at_first(
     comic = sample_documents.comic(root / "in/été.cbz", pages)
     profile = canonical_profile(tools.prep_info(), tools.ocr_info(), "eng+fra")
     _, key = make_job_key(atomic_files.hash_of(comic), profile)
-    with running(root, "prep", ports["prep"]) as prep, running(root, "watch", **urls) as watching:
+    with running(root, "prep", ports["prep"]) as prep, running(root, "watch", 0, **urls) as watching:
         await eventually(lambda: prep.is_ready() and watching.is_ready(), timeout=60)
 
         def is_waiting() -> bool:

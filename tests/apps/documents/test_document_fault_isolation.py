@@ -27,12 +27,14 @@ from cograil.apps.documents import (
     file_claims,
     folder_id,
     routes,
+    safe_rename,
     tools,
     watcher,
 )
 from cograil.apps.documents.app import app
 from cograil.apps.documents.config import save_config
 from cograil.apps.documents.layout import Folder, folder_of
+from cograil.apps.documents.settings import DocumentSettings
 from cograil.apps.documents.workflow import text_of
 from cograil.errors import Conflict
 
@@ -158,12 +160,12 @@ async def test_two_mounts_of_one_file_system_are_two(
     site: DocumentSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a container: the same device, and no rename. What is copied must be claimed before."""
-    rename, copy, copied = atomic_files._rename, atomic_files.copy, []
+    copy, copied = atomic_files.copy, []
 
     def across(source: Path, target: Path) -> None:
         if (source.parent, target.parent) == (site.folder.arrivals, site.folder.staging):
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-        rename(source, target)
+        safe_rename.rename(source, target)
 
     def noted(source: Path, target: Path) -> None:
         copied.append(source.name)
@@ -249,7 +251,7 @@ async def test_watchers_on_machines_of_different_size_share_one_workflow(
     texts = set()
     for cores in (2, 64):
         monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
-        texts.add(text_of(site.settings.documents, 1))
+        texts.add(text_of(site.settings.section(DocumentSettings), 1))
     assert len(texts) == 1
 
 

@@ -21,6 +21,7 @@ from cograil.apps.documents.cli import documents
 from cograil.apps.documents.duplicates import ExistingDocument, apply_decision, decide, hold
 from cograil.apps.documents.layout import OUT_NAME, Folder
 from cograil.apps.documents.one_shot import Conversion, Item
+from cograil.apps.documents.settings import DocumentSettings
 from cograil.apps.documents.status_files import indexed
 
 
@@ -70,7 +71,7 @@ async def test_plain_names_of_pdfs_get_a_number_where_they_are_taken(
     site: DocumentSite, eventually: Eventually
 ) -> None:
     (site.root / "out/letter.pdf").write_text("of somebody else")
-    changed = site.settings.documents.model_copy(update={"plain_names": True})
+    changed = site.settings.section(DocumentSettings).model_copy(update={"plain_names": True})
     settings = site.settings.model_copy(update={"documents": changed})
     path = site.drop("letter.cbz")
     await site.prepare_results(path)

@@ -16,6 +16,7 @@ from cograil.apps.documents.file_claims import locked
 from cograil.apps.documents.folder_id import folder_id_of
 from cograil.apps.documents.jobs import Document, ending_of
 from cograil.apps.documents.layout import folder_of
+from cograil.apps.documents.settings import DocumentSettings
 from cograil.apps.documents.status_files import state_of
 from cograil.runners.context import Fail
 
@@ -115,7 +116,9 @@ async def test_other_numbers_are_another_version(site: DocumentSite) -> None:
     await site.look()
     site.watcher = site.another_watcher(
         site.settings.model_copy(
-            update={"documents": site.settings.documents.model_copy(update={"ocr_concurrency": 4})}
+            update={
+                "documents": site.settings.section(DocumentSettings).model_copy(update={"ocr_concurrency": 4})
+            }
         )
     )
     site.drop("b.cbz", 2)

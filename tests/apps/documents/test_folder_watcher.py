@@ -297,7 +297,7 @@ async def test_a_tool_of_another_version_is_another_document(
 async def test_without_its_tools_nothing_is_taken(
     site: DocumentSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tools.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     site.drop("a.cbz")
     await site.look()
     assert site.names("in") == ["a.cbz"]

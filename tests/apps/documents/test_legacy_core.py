@@ -6,6 +6,7 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,10 @@ from cograil.apps.documents.core import (
 )
 
 PREP = {"service": "prep-service", "versions": {"7z": "libarchive 3.6.2", "img2pdf": "0.6.3"}}
-OCR = {"service": "ocr-service", "versions": {"ocrmypdf": "17", "tesseract": "5.3.0", "ghostscript": "10"}}
+OCR: dict[str, Any] = {
+    "service": "ocr-service",
+    "versions": {"ocrmypdf": "17", "tesseract": "5.3.0", "ghostscript": "10"},
+}
 HASH = "ab" * 32
 
 

@@ -31,7 +31,7 @@ def refuse_leases(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
             raise OSError(number, os.strerror(number))
         return real(descriptor, command, *more)
 
-    monkeypatch.setattr(file_claims.fcntl, "fcntl", played)
+    monkeypatch.setattr(fcntl, "fcntl", played)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def on_nfs(monkeypatch: pytest.MonkeyPatch) -> None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         real_lock(descriptor, what)
 
-    monkeypatch.setattr(locks.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     monkeypatch.setattr(locks, "file_system_of", lambda descriptor: NFS)
 
 
@@ -103,7 +103,7 @@ def test_on_nfs_one_alone_holds_a_file(
             raise PermissionError(errno.EACCES, "Permission denied")
         return real(name, flags, *more)
 
-    monkeypatch.setattr(locks.os, "open", opened)
+    monkeypatch.setattr(os, "open", opened)
     with file_claims.locked(path) as is_mine:
         with file_claims.locked(path) as is_another:
             pass
@@ -130,7 +130,7 @@ def test_where_there_are_no_locks_nothing_is_looked_after(
     def refused(*_: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(locks.fcntl, "flock", refused)
+    monkeypatch.setattr(fcntl, "flock", refused)
     before = os.listdir("/proc/self/fd")
     with pytest.raises(OSError, match="No locks"):
         lock_for_database(tmp_path, "first")

@@ -8,10 +8,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pikepdf
 import pytest
 from PIL import Image
+from PIL.TiffImagePlugin import TiffImageFile
 from tests.apps.documents import rar_streams, sample_documents
 from tests.apps.documents.test_prep_and_ocr import prepared, sized, widths
 
@@ -44,6 +46,7 @@ def test_a_smaller_copy_in_a_tiff_is_no_page(tmp_path: Path) -> None:
     picture(101).save(tmp_path / "scan.tif", save_all=True, append_images=[small])
     with Image.open(tmp_path / "scan.tif") as written:
         written.seek(1)
+        assert isinstance(written, TiffImageFile)
         assert written.tag_v2[254] == 1
     assert prepared(tmp_path / "scan.tif", tmp_path / "room") == 1
 
@@ -156,7 +159,7 @@ def test_paper_becomes_white_and_what_is_on_it_stays(tmp_path: Path) -> None:
     page = Image.new("L", (800, 400), 190)
     page.paste(20, (100, 100, 400, 104))
     page.paste(30, (500, 0, 800, 400))  # a dark picture, not paper
-    shown = whitened(page)
+    shown: Any = whitened(page)
     assert shown.getpixel((50, 300)) > 245
     assert shown.getpixel((200, 102)) < 110
     assert shown.getpixel((700, 200)) == 30
@@ -171,7 +174,7 @@ def test_the_background_is_removed_by_real_ocr(tmp_path: Path) -> None:
     grey.save(tmp_path / "a.png", dpi=(150, 150))
     prepared(tmp_path / "a.png", tmp_path)
     order = {"lang": "eng", "options": {"remove_background": True, "fast_mode": True}}
-    options = {"run": "1", "jobs": 1, "min_bytes": 100, "is_resumed": False}
+    options: dict[str, Any] = {"run": "1", "jobs": 1, "min_bytes": 100, "is_resumed": False}
     pages: list[tuple[int, int | None, str]] = []
     done = ocr.recognise(
         tmp_path / "raw.pdf", tmp_path, order, progress=lambda *count: pages.append(count), **options
@@ -181,6 +184,7 @@ def test_the_background_is_removed_by_real_ocr(tmp_path: Path) -> None:
     assert (counted[0], counted[-1]) == ((0, 1, "OCR"), (1, 1, "OCR"))
     with pikepdf.open(tmp_path / "final.pdf") as pdf:
         (shown,) = pdf.pages[0].get_images().values()
+        assert isinstance(shown, pikepdf.Stream)
         colours = pikepdf.PdfImage(shown).as_pil_image().convert("L").histogram()
     assert sum(colours[245:]) > sum(colours[:245])
 

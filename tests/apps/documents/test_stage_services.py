@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
@@ -166,7 +167,7 @@ async def test_a_stage_that_takes_too_long_is_killed_with_all_it_started(
 
 def test_a_pulse_is_that_of_this_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr(service_client.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     path, terms = tmp_path / "ocr.heartbeat", StageOptions(pulse_seconds=1, timeout_seconds=60)
     old, silent = ServiceHeartbeat((path,), terms), ServiceHeartbeat((tmp_path / "none.heartbeat",), terms)
     path.touch()
@@ -198,7 +199,9 @@ async def test_a_document_by_services_that_come_late(
     prep_port.close()
     ocr_port.close()
     urls = {"prep_url": f"http://127.0.0.1:{ports[0]}", "ocr_url": f"http://127.0.0.1:{ports[1]}"}
-    settings = site.settings.model_copy(update={"documents": site.settings.documents.model_copy(update=urls)})
+    settings = site.settings.model_copy(
+        update={"documents": site.settings.section(DocumentSettings).model_copy(update=urls)}
+    )
     path = site.drop("a.cbz")
     await site.prepare_results(path)
     key = await site.key_of(path)
@@ -277,7 +280,9 @@ class Original:
 
 def with_services(site: DocumentSite, prep_url: str, ocr_url: str) -> Any:
     urls = {"prep_url": prep_url, "ocr_url": ocr_url, "min_pdf_size_bytes": 100}
-    return site.settings.model_copy(update={"documents": site.settings.documents.model_copy(update=urls)})
+    return site.settings.model_copy(
+        update={"documents": site.settings.section(DocumentSettings).model_copy(update=urls)}
+    )
 
 
 @pytest.mark.parametrize("where", ["{work}/{job}/{name}", "{work}/elsewhere/{name}"])
@@ -324,7 +329,7 @@ async def test_a_document_for_a_removed_service_is_done_here(
     services = Careless(tools.prep_info(), lambda room: None), Careless(tools.ocr_info(), lambda room: None)
     async with services[0].serving() as prep_url, services[1].serving() as ocr_url:
         urls = {"prep_url": prep_url, "ocr_url": ocr_url}
-        changed = site.settings.documents.model_copy(update=urls)
+        changed = site.settings.section(DocumentSettings).model_copy(update=urls)
         site.watcher = site.another_watcher(site.settings.model_copy(update={"documents": changed}))
         await site.look()
     (document,) = await site.documents()
@@ -399,7 +404,7 @@ async def test_the_files_of_a_service_are_checked(site: DocumentSite, eventually
     )
     site.drop("a.cbz")
     async with ocr_service.serving() as url:
-        changed = site.settings.documents.model_copy(update={"ocr_url": url})
+        changed = site.settings.section(DocumentSettings).model_copy(update={"ocr_url": url})
         async with site.working(site.settings.model_copy(update={"documents": changed})):
             await eventually(lambda: site.names("error") == ["a.cbz"], timeout=40)
             await eventually(lambda: site.read("index/metrics.json")["pdf_invalid"] == 3)
@@ -423,7 +428,9 @@ async def test_words_that_a_service_found_must_be_in_its_pdf(
     ocr_service = Careless(tools.ocr_info(), without_text, **answer)
     site.drop("a.cbz")
     async with ocr_service.serving() as url:
-        changed = site.settings.documents.model_copy(update={"ocr_url": url, "min_pdf_size_bytes": 100})
+        changed = site.settings.section(DocumentSettings).model_copy(
+            update={"ocr_url": url, "min_pdf_size_bytes": 100}
+        )
         async with site.working(site.settings.model_copy(update={"documents": changed})):
             await eventually(lambda: site.names("archive") + site.names("error") == ["a.cbz"], timeout=40)
             await eventually(lambda: site.read("index/metrics.json")["queued"] == 0)
@@ -467,7 +474,7 @@ async def test_a_service_that_loses_every_job_is_told_it_again_at_leisure(
         pauses.append(seconds)
 
     monkeypatch.setattr(service_client, "ask", played)
-    monkeypatch.setattr(service_client.asyncio, "sleep", slept)
+    monkeypatch.setattr(asyncio, "sleep", slept)
     ctx: Any = SimpleNamespace(job_id="0" * 36, attempt=1)
     await service_client._run_order(ctx, "http://x", "prep", "key", tmp_path, {}, StageOptions())
     assert pauses == [2, 4, 8, 15, 15, 15, 1, 2]
