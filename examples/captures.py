@@ -1,6 +1,6 @@
 """Evidence from a device to a proof: encrypt, upload, post, wait, verify.
 
-    cograil up &
+    cograil up --apps containers,captures &
     python -m examples.captures picture.png --data-dir ~/.local/share/cograil
 
 It does what a device does, and writes beside the picture what a court would be given: `proof.json`,

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 async def test_evidence_goes_from_the_device_to_its_proof(
     start: Start, eventually: Any, tmp_path: Path
 ) -> None:
-    up = start("up", "--port", "0")
+    up = start("up", "--port", "0", "--apps", "containers,captures")
     await eventually(up.is_ready, timeout=60)
     nobody = await asyncio.to_thread(
         subprocess.run,

@@ -86,7 +86,7 @@ def test_a_preview_of_a_retry_says_what_is_kept_and_what_has_read_an_old_input(
     assert (seen["kept"], seen["again"]) == (["first"], ["second", "third"])
     assert (seen["changed"], seen["outdated"]) == (["x", "y"], {"first": ["x"]})
     shown = shell.run(*words)
-    assert re.search(r"first +kept +its output was made with the old input x", shown.out)
+    assert re.search(r"first +kept +its output is based on the old input x", shown.out)
     assert re.search(r"third +runs again", shown.out)
     assert "nothing was changed" in shown.err
     assert shell.run("jobs", "--workflow", "chain", "--json").json == before
@@ -123,7 +123,7 @@ def test_an_impossible_retry_is_refused_with_a_reason(
 def test_nodes_behind_an_untaken_branch_are_skipped_and_not_retried(shell: Shell) -> None:
     job = shell.submit("choice", "--wait")
     shown = shell.run("retry", job, "--from", "last", "--preview")
-    assert re.search(r"right +skipped +behind a branch that was not taken", shown.out)
+    assert re.search(r"right +skipped +on a branch that was not taken", shown.out)
     assert re.search(r"last +runs again", shown.out)
     for more in ([], ["--preview"]):
         refused = shell.run("retry", job, "--from", "right", *more)

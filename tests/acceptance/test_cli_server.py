@@ -140,7 +140,7 @@ def same(text: str, pair: Pair) -> str:
     for pattern in TIMES:
         text = pattern.sub("<time>", text)
     text = text.replace(f" --server {pair.url}", "")
-    return re.sub(r"[ ]{2,}", "  ", text)
+    return re.sub(r"[ ]+$", "", re.sub(r"[ ]{2,}", "  ", text), flags=re.M)
 
 
 def assert_same(pair: Pair, local: Answer, remote: Answer) -> None:

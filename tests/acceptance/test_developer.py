@@ -209,7 +209,7 @@ def test_run_brings_a_worker_for_the_handlers_of_its_app(desk: Desk) -> None:
     (directory / "guest.yaml").write_text("workflow_id: guest\nnodes:\n  g: {handler: guest}\n")
     answer = run_apart(desk.shell, "run", "guest.yaml", "--app", "visiting", "--timeout", "60", *desk.data)
     assert answer.code == 0, answer.err
-    assert "runs a worker beside it for guest" in answer.err
+    assert "this command adds a worker for guest" in answer.err
     assert '"guest"' in answer.out
 
 

@@ -180,7 +180,8 @@ FIRST_WRITES = {
     "rotate_secret",
 }
 APP = re.compile(r"^app_\w+\.")
-OF_THE_HARNESS = {"retry.find_job_ids"}  # its client looks the job up in the same transaction
+# Its clients look the job up in the same transaction; the commands do it in one of their own.
+OF_THE_HARNESS = {"cancel.find_job_ids", "retry.find_job_ids"}
 HANDED_ON = {"submit.find_jobs"}  # in a function that is given to another, which reachable.py does not follow
 
 

@@ -35,16 +35,16 @@ async def preview(request: PageRequest) -> Response:
         return await _start(request, verb, job_filter, form.get("reason", "").strip()[:MAX_REASON])
     tenant = request.caller.tenant
     async with request.transaction("preview") as tx:
-        preview = await preview_bulk(tx, verb, job_filter, tenant)
-        jobs = await job_queries.find_jobs(tx, preview.ids, tenant)
+        forecast = await preview_bulk(tx, verb, job_filter, tenant)
+        jobs = await job_queries.find_jobs(tx, forecast.ids, tenant)
     filters = {name: form[name] for name in FILTERS if form.get(name)}
     return page(
         request,
         "bulk.html",
         verb=verb,
-        count=preview.count,
+        count=forecast.count,
         selected=len(job_filter.ids),
-        jobs=[jobs[job_id] for job_id in preview.ids if job_id in jobs],
+        jobs=[jobs[job_id] for job_id in forecast.ids if job_id in jobs],
         statuses=job_filter.statuses,
         fields=dict.fromkeys(map(SELECTED.__add__, job_filter.ids), "on") if job_filter.ids else filters,
         filters={} if job_filter.ids else filters,
