@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.apps.documents import sample_documents
-from tests.apps.documents.test_stage_crashes import killed_at
+from tests.apps.documents.crash_forks import killed_at
 
 from cograil.apps.documents import atomic_files, cleanup, file_claims, folder_id
 from cograil.apps.documents.jobs import Document

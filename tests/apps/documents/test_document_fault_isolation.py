@@ -16,7 +16,7 @@ import pytest
 import structlog.testing
 from tests.apps.documents import sample_documents
 from tests.apps.documents.document_site import DocumentSite
-from tests.apps.documents.test_duplicates import held, waiting
+from tests.apps.documents.held_documents import held, waiting
 from tests.conftest import Eventually
 from tests.support.api_client import serve_api
 

@@ -11,27 +11,15 @@ from typing import Any
 import pytest
 from tests.apps.documents import sample_documents
 from tests.apps.documents.document_site import DocumentSite
+from tests.apps.documents.held_documents import held, waiting
 from tests.conftest import Eventually
 
 from cograil.apps.documents import atomic_files, duplicates, file_claims, safe_rename
 
 
-async def held(site: DocumentSite, *names: str) -> str:
-    """Drop the same comic under each of these names; the key of all."""
-    for name in names:
-        site.drop(name)
-        await site.look()
-    (document,) = await site.documents()
-    return document.key
-
-
 def decide(site: DocumentSite, key: str, content: Any) -> None:
     text = content if isinstance(content, str) else json.dumps(content)
     atomic_files.write_bytes(site.folder.held / key / "decision.json", text.encode())
-
-
-def waiting(site: DocumentSite, key: str) -> list[str]:
-    return [duplicates.name_of(path) for path in duplicates.held_files(site.folder, key)]
 
 
 async def test_the_same_bytes_are_held_and_reported(site: DocumentSite) -> None:

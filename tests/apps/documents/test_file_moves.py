@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.apps.documents.crash_forks import killed_at
 from tests.apps.documents.document_site import DocumentSite
-from tests.apps.documents.test_stage_crashes import killed_at
 
 from cograil.apps.documents import atomic_files, cleanup, file_claims, safe_rename, staged_files
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.apps.documents import sample_documents
 from tests.apps.documents.document_site import DocumentSite
-from tests.apps.documents.test_duplicates import held
-from tests.apps.documents.test_stage_services import service
+from tests.apps.documents.held_documents import held
+from tests.apps.documents.stage_services import service
 from tests.support.api_client import ApiClient, ApiResponse, serve_api
 
 TYPES = ["", "content-type: text/plain", "content-type: application/x-www-form-urlencoded"]

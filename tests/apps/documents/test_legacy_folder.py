@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pdfminer.high_level import extract_text
 from tests.apps.documents import sample_documents
-from tests.apps.documents.test_stage_services import service
+from tests.apps.documents.stage_services import service
 from tests.conftest import Eventually
 
 from cograil.apps.documents import atomic_files, folder, tools

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 from PIL.TiffImagePlugin import TiffImageFile
 from tests.apps.documents import rar_streams, sample_documents
-from tests.apps.documents.test_prep_and_ocr import prepared, sized, widths
+from tests.apps.documents.prepared_pictures import prepared, sized, widths
 
 from cograil.apps.documents import ocr, prep
 from cograil.apps.documents.archive_pages import extract_pages

@@ -12,32 +12,16 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import pikepdf
 import psutil
 import pytest
 from tests.apps.documents import sample_documents
+from tests.apps.documents.prepared_pictures import prepared, sized, widths
 
 from cograil.apps.documents import ocr, prep, stage_heartbeat
 from cograil.apps.documents.archive_pages import PAGE_BOUNDS, extract_pages, order_of
 from cograil.apps.documents.prep import BadDocument
 from cograil.apps.documents.rar_checksums import sums_of
 from cograil.workspace import ArchiveBounds, WorkspaceError
-
-
-def prepared(source: Path, room: Path, **more: Any) -> int:
-    room.mkdir(exist_ok=True)
-    options = {"run": "1", "dpi": None, "is_resumed": False, "progress": lambda *_: None} | more
-    return prep.prepare(source, room, **options).pages
-
-
-def widths(pdf: Path) -> list[int]:
-    """The widths of the pictures on its pages, which tell them apart."""
-    with pikepdf.open(pdf) as opened:
-        return [int(next(iter(page.get_images().values())).Width) for page in opened.pages]
-
-
-def sized(width: int, kind: str = "PNG", mode: str = "L") -> bytes:
-    return sample_documents.page("", kind, (width, 40), mode)
 
 
 def test_pages_are_in_the_order_in_which_people_count(tmp_path: Path) -> None:

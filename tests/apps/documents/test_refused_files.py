@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.apps.documents.crash_scenarios import run_victim
 from tests.apps.documents.document_site import DocumentSite
-from tests.apps.documents.test_document_crashes import run_victim
 from tests.conftest import Databases
 from tests.support.harness import open_harness, quick_settings
 

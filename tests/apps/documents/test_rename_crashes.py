@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.apps.documents import test_document_crashes
-from tests.apps.documents.test_document_crashes import SCENARIOS, Range, Scenario
+from tests.apps.documents import crash_scenarios
+from tests.apps.documents.crash_scenarios import SCENARIOS, Range, Scenario
 from tests.conftest import Databases
 
 from cograil.apps.documents import atomic_files, safe_rename, staged_files
@@ -43,7 +43,7 @@ def test_kill_9_between_the_two_steps_of_a_rename_loses_no_document(
 def test_kill_9_between_the_steps_of_every_rename_loses_no_document(
     databases: Databases, tmp_path: Path, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(test_document_crashes, "MAX_VISITS", 100)
+    monkeypatch.setattr(crash_scenarios, "MAX_VISITS", 100)
     shots = Range(databases, tmp_path, scenario)
     points = [point for point in shots.points() if point.startswith((LINKED, RESERVED))]
     struck = [point for point in points if shots.strike(point)]

@@ -6,11 +6,7 @@ The victims are forked. What recognises pages is played here, so that nothing bu
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
-import signal
-import sys
-import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,35 +16,17 @@ from typing import Any
 import psutil
 import pytest
 from tests.apps.documents import sample_documents
-from tests.apps.documents.test_prep_and_ocr import prepared
-from tests.apps.documents.test_stage_services import ended, service
+from tests.apps.documents.crash_forks import killed_at
+from tests.apps.documents.prepared_pictures import prepared
+from tests.apps.documents.stage_services import ended, service
 from tests.conftest import Eventually
 
-from cograil import fault_injection
 from cograil.apps.documents import atomic_files, ocr, prep, services
 from cograil.apps.documents.service_client import ask
 from cograil.apps.documents.services import Service
 from cograil.apps.documents.settings import DocumentSettings
 
 PROFILE = {"lang": "eng", "options": {"sidecar_txt": True}}
-
-
-def killed_at(point: str, work: Callable[[], Any]) -> bool:
-    """Do this in a fork that is killed at its first visit of this point; whether it came there."""
-    victim = os.fork()
-    if not victim:
-        code = 1
-        try:
-            fault_injection.arm(f"{point}:1:kill9")
-            work()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    _, status = os.waitpid(victim, 0)
-    return os.waitstatus_to_exitcode(status) == -signal.SIGKILL
 
 
 def recognised(room: Path, run: str) -> ocr.Recognised:

@@ -22,34 +22,16 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from tests.apps.documents import sample_documents
 from tests.apps.documents.document_site import DocumentSite
+from tests.apps.documents.stage_services import ended, service
 from tests.conftest import Eventually
 
 from cograil.apps.documents import atomic_files, service_client, tools
 from cograil.apps.documents.handlers import StageOptions
 from cograil.apps.documents.prep import prepare
 from cograil.apps.documents.service_client import ServiceDown, ServiceHeartbeat, ask, info_of
-from cograil.apps.documents.services import InvalidOrder, Kind, Service, guarded_service_app
+from cograil.apps.documents.services import InvalidOrder, Kind, Service
 from cograil.apps.documents.settings import DocumentSettings
 from cograil.http.server.port import bind, serving
-
-
-@contextlib.asynccontextmanager
-async def service(kind: Kind, root: Path, port: int = 0, **more: Any) -> AsyncIterator[str]:
-    """A service on this data directory; where it is."""
-    settings = DocumentSettings(ocr_jobs=1, **more)
-    stage_service = Service(kind, root, settings, pulse_seconds=0.2)
-    listening = bind("127.0.0.1", port)
-    async with stage_service.running(), serving(guarded_service_app(stage_service, "127.0.0.1"), listening):
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-
-
-async def ended(url: str, job_id: str, eventually: Eventually) -> dict[str, Any]:
-    async def look() -> Any:
-        status, record = await ask(url, "GET", f"/jobs/{job_id}")
-        assert status == 200
-        return record if record["state"] in ("DONE", "ERROR") else None
-
-    return dict(await eventually(look, timeout=40))
 
 
 async def test_a_page_in_a_browser_cannot_use_a_service_that_asks_for_no_key(tmp_path: Path) -> None:
