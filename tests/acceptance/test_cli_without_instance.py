@@ -60,7 +60,10 @@ def test_run_of_a_container_says_why_none_can_run_here(empty_shell: Shell) -> No
     (empty_shell.directory / "container.yaml").write_text(text)
     answer = empty_shell.with_environment(COGRAIL_CONTAINERS__RUNTIME="none").run("run", "container.yaml")
     assert answer.code == 2
-    assert "node 'shout' needs the app 'containers': containers do not run here: COGRAIL_CONTAINERS" in answer.err
+    assert (
+        "node 'shout' needs the app 'containers': containers do not run here: COGRAIL_CONTAINERS"
+        in answer.err
+    )
 
 
 def test_run_of_a_file_with_a_handler_nobody_has_says_so_and_does_not_wait_for_ever(

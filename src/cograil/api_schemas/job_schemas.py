@@ -284,7 +284,7 @@ class NodeTraceback(TypedDict):
     node_id: str
 
 
-class FoundTraceback(TypedDict):
+class TracebackLookup(TypedDict):
     """The traceback of a node; null if it did not raise."""
 
     traceback: NodeTraceback | None

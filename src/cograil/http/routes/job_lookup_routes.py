@@ -126,7 +126,7 @@ async def list_failures(call: Call) -> Response:
     "/jobs/{job_id}/nodes/{node_id}/traceback",
     "viewer",
     responses={200: "the traceback, or null"},
-    response_model=job_schemas.FoundTraceback,
+    response_model=job_schemas.TracebackLookup,
 )
 async def show_traceback(call: Call) -> Response:
     """Show the traceback of the last failed attempt of a node; null if it did not raise.
