@@ -253,7 +253,7 @@ class _World:
             approvers = ", ".join(approval.approvers)
             by = answer.by or approval.approvers[0]
             if answer.by is not None:
-                raise UsageError(f"{answer.by} may not answer {node_id!r}; it is up to {approvers}")
+                raise UsageError(f"{answer.by} may not answer {node_id!r}; its approvers are {approvers}")
             answer = Answer(answer.decision, by, answer.reason, answer.data, answer.after)
         signal = Signalled(answer.decision, node_id, answer.by, answer.reason, answer.data)
         self.answers.append((self.now + answer.after, job, signal))

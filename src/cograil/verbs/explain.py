@@ -1,6 +1,6 @@
-"""Explain: why a job is not done, as an ordered list of blockers, computed from the database.
+"""Explain why a job has not ended: an ordered list of blockers, computed from the database.
 
-Each of SOURCES looks for blockers of its kinds; a new kind is a name in ORDER and a function there.
+Each function of SOURCES finds blockers of its kinds. A new kind needs a name in ORDER and a function there.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from cograil.verbs.definition_cache import DefinitionCache
 __all__ = ["ORDER", "JobBlocker", "JobExplanation", "explain"]
 
 WHY_ALONE = (
-    "workers died while running it, and one more loss must be its own doing; "
-    "nothing to do, it runs as soon as a worker is empty"
+    "workers died while running it, and the next loss must have no other cause; "
+    "no action is needed, it starts as soon as a worker is idle"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class JobExplanation:
-    """A job's status and what stands between it and its end; nothing does once it has ended."""
+    """A job's status and its blockers. A job that has ended has none."""
 
     job_id: str
     status: str
@@ -39,7 +39,7 @@ class JobExplanation:
 async def explain(
     tx: Transaction, definitions: DefinitionCache, job_id: str, tenant: str = "default"
 ) -> JobExplanation:
-    """Why this job is not done. Raises JobNotFound."""
+    """Return why this job has not ended. Raises JobNotFound."""
     job_and_definition = await job_queries.find_job(tx, job_id, tenant)
     if job_and_definition is None:
         raise JobNotFound(job_id)
@@ -63,7 +63,7 @@ async def _of_tasks(look: Look) -> Iterable[JobBlocker]:
 
 
 async def _of_moments(look: Look) -> Iterable[JobBlocker]:
-    """Not of approvals and children: what is told of those has its moment with it."""
+    """Times at which nodes continue. Approvals and child jobs report their own times."""
     explained = explain_waits.waiting_for_others(look)
     moments = await explain_queries.moments(look.tx, look.job_id)
     return [
@@ -81,7 +81,7 @@ async def _of_start(look: Look) -> Iterable[JobBlocker]:
 
 
 async def _of_deadline(look: Look) -> Iterable[JobBlocker]:
-    """Nothing holds the job up here: it is ended by the clock, whatever it still waits for."""
+    """The deadline of the job. It blocks nothing: it ends the job, whatever the job waits for."""
     until = look.job["deadline"]
     if until is None:
         return ()
@@ -100,7 +100,7 @@ def _engine_blockers(engine: EngineState) -> Iterator[JobBlocker]:
     if engine.news:
         assert engine.oldest_news_at is not None
         age = max(0.0, (engine.now - engine.oldest_news_at).total_seconds())
-        message = f"{engine.news} news for {age:.1f} s, to be taken by an orchestrator"
+        message = f"{engine.news} inbox rows wait for an orchestrator, the oldest for {age:.1f} s"
         yield JobBlocker("news", message, data={"news": engine.news, "age_seconds": age})
 
 
@@ -109,7 +109,7 @@ def _task_blockers(group: TaskGroup, engine: EngineState) -> Iterator[JobBlocker
     node_id = group.parent or group.node_id
     data = {"queue": group.queue, "handler": group.handler, "tasks": group.tasks}
     if group.state == "held":
-        return  # a limit tells
+        return  # the blocker of the limit reports these
     if group.state == "running":
         seconds = (engine.now - (group.started_at or engine.now)).total_seconds()
         message = f"{who} running on {group.worker} for {seconds:.1f} s{_silence(group, engine)}"
@@ -131,24 +131,30 @@ def _task_blockers(group: TaskGroup, engine: EngineState) -> Iterator[JobBlocker
 
 
 def _silence(group: TaskGroup, engine: EngineState) -> str:
-    """What there is to fear of the worker that runs it: it may be dead, though its lease goes on."""
+    """Describe how long the worker that runs the task has sent no heartbeat; it may have died before its
+    lease ends.
+    """
     if not group.is_silent or group.heard_at is None or group.lease_until is None:
         return ""
-    heard = f", which was last heard of {(engine.now - group.heard_at).total_seconds():.0f} s ago"
+    heard = f", whose last heartbeat was {(engine.now - group.heard_at).total_seconds():.0f} s ago"
     if group.lease_until <= engine.now:
-        return f"{heard}: its lease is over, and an orchestrator will count the attempt as lost"
+        return f"{heard}: its lease has expired, and an orchestrator will count the attempt as lost"
     return f"{heard}: unless it heartbeats by {group.lease_until.isoformat()} the attempt is lost"
 
 
 def _silent_workers(group: TaskGroup) -> str:
     if not group.silent_able:
         return ""
-    which = "none of them has" if group.silent_able == group.workers_able else f"{group.silent_able} have not"
-    return f", but {which} been heard of lately"
+    which = (
+        "none of them"
+        if group.silent_able == group.workers_able
+        else f"only {group.workers_able - group.silent_able}"
+    )
+    return f", but {which} sent a heartbeat lately"
 
 
 def _place(group: TaskGroup) -> dict[str, Any]:
-    """Where a ready task stands among those of its handler; 1 goes next."""
+    """Return the rank of a ready task among the tasks of its handler; rank 1 is claimed next."""
     assert group.ahead_here is not None
     return {
         "position": group.ahead_here + 1,
