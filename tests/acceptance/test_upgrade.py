@@ -262,4 +262,4 @@ def test_this_program_refuses_a_newer_schema_that_does_not_say_so(site: Site, tm
     refused = [site.start(kind, **NEW.variables(site.dsn)) for kind in ("orchestrator", "worker")]
     for process in refused:
         assert process.ended() == 2
-        assert "it was migrated by a newer cograil, update this one" in process.output
+        assert "a newer cograil migrated it; update this one" in process.output

@@ -1,12 +1,12 @@
-"""WebSocket, as far as telling somebody events needs it: RFC 6455 for the server's side of uvicorn.
+"""The WebSocket protocol for event streams: RFC 6455 for the server side of uvicorn.
 
-We speak text, and of what a caller says only `close`, `ping` and `pong` mean something; the rest is read,
-kept short, and handed on. There are no extensions. A caller that does not answer a ping before the next one
-is gone.
+The server sends text. It handles `close`, `ping` and `pong` frames of the client; other frames are bounded
+and passed to the application. There are no extensions. A client that does not answer a ping before the next
+one is disconnected.
 
-What is kept for a connection is bounded. While the caller does not take what was sent, nothing more is read
-from it, so that its pings cannot pile up answers; after `limits.WRITE_SECONDS` of taking nothing it is closed.
-Every end has a close frame with a code.
+The memory per connection is bounded. While the client does not read, the server reads nothing from it, so
+that its pings cannot queue answers; after `limits.WRITE_SECONDS` without progress the connection is closed.
+Every connection ends with a close frame and a code.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from cograil.http.server.lingering_close import LingeringTransport
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 TEXT, CLOSE, PING, PONG = 0x1, 0x8, 0x9, 0xA
 MAX_FRAME = 4096
-MAX_PENDING = 32  # frames that nobody has read yet
+MAX_PENDING = 32  # frames that were not read yet
 PING_SECONDS = 15.0
-MAX_FRAMES = 1_000  # that a caller may send between two of our pings
-LINGER_SECONDS = 5.0  # for taking the close frame
+MAX_FRAMES = 1_000  # frames that a client may send between two pings of the server
+LINGER_SECONDS = 5.0  # time to send the close frame
 PROTOCOL_ERROR, TOO_LARGE, GOING_AWAY, NO_CODE, FAILED = 1002, 1009, 1001, 1005, 1011
 POLICY = 1008
 
 
 class Frames:
-    """Bytes as they come, made into frames. Raises ValueError(code) for what is none."""
+    """Parses bytes into frames. Raises ValueError(code) for an invalid frame."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def read(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Opcode and payload of each frame that is complete by now."""
+        """Return opcode and payload of each complete frame."""
         self._rest += data
         found = []
         while (frame := self._next()) is not None:
@@ -59,7 +59,7 @@ class Frames:
             return None
         opcode, length, begin = rest[0] & 0x0F, rest[1] & 0x7F, 2
         if rest[0] & 0x70 or not rest[1] & 0x80 or (opcode >= CLOSE and (length > 125 or not rest[0] & 0x80)):
-            raise ValueError(PROTOCOL_ERROR)  # a caller masks what it says, and nobody agreed on extensions
+            raise ValueError(PROTOCOL_ERROR)  # a client masks its frames, and no extension was negotiated
         if length == 127:
             raise ValueError(TOO_LARGE)
         if length == 126:
@@ -76,14 +76,14 @@ class Frames:
 
 
 def _unmasked(mask: bytes, masked: bytes) -> bytes:
-    """All at once: byte by byte a caller that sends much would keep us busy."""
+    """Unmask all bytes at once, because a loop over the bytes would block the server."""
     size = len(masked)
     repeated = (mask * (size // 4 + 1))[:size]
     return (int.from_bytes(masked, "big") ^ int.from_bytes(repeated, "big")).to_bytes(size, "big")
 
 
 def frame(opcode: int, payload: bytes) -> bytes:
-    """A frame as a server sends it."""
+    """Return a frame as a server sends it."""
     size = len(payload)
     if size < 126:
         head = struct.pack("!BB", 0x80 | opcode, size)
@@ -95,7 +95,7 @@ def frame(opcode: int, payload: bytes) -> bytes:
 
 
 class WebSocketProtocol(asyncio.Protocol):
-    """One connection, from the moment at which its request asked for an upgrade."""
+    """One connection, from its upgrade request on."""
 
     transport: asyncio.Transport
 
@@ -117,7 +117,7 @@ class WebSocketProtocol(asyncio.Protocol):
         self._is_open = False
         self._started: tuple[HTTPStatus, list[tuple[bytes, bytes]]] = (HTTPStatus.FORBIDDEN, [])
 
-    # -- what asyncio and uvicorn call ------------------------------------------------------------------
+    # -- callbacks of asyncio and uvicorn ---------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop has its own
@@ -133,7 +133,7 @@ class WebSocketProtocol(asyncio.Protocol):
         self._inbox.put_nowait({"type": "websocket.disconnect", "code": NO_CODE})
 
     def data_received(self, data: bytes) -> None:
-        """First the request, put together again; then frames."""
+        """Parse the upgrade request first, then frames."""
         if self._frames is None:
             self._frames = Frames()
             self._open(data)
@@ -155,7 +155,7 @@ class WebSocketProtocol(asyncio.Protocol):
             self._take(opcode, payload)
 
     def pause_writing(self) -> None:
-        """The caller does not take what was sent: nothing more is said or heard until it does."""
+        """Stop reading and sending until the client has read what was sent."""
         self._may_write.clear()
         self.transport.pause_reading()
         if self._slowness is None:
@@ -171,7 +171,7 @@ class WebSocketProtocol(asyncio.Protocol):
             self.transport.resume_reading()
 
     def shutdown(self) -> None:
-        """The server stops."""
+        """Close the connection, because the server stops."""
         self._close(GOING_AWAY, "shutdown")
 
     # -- the handshake ----------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class WebSocketProtocol(asyncio.Protocol):
         finally:
             self._close(FAILED, "")
 
-    # -- what the application says ----------------------------------------------------------------------
+    # -- messages of the application --------------------------------------------------------------------
 
     async def _send(self, message: Message) -> None:
         await self._may_write.wait()
@@ -245,7 +245,7 @@ class WebSocketProtocol(asyncio.Protocol):
         self._ping_later()
 
     def _refuse(self, status: HTTPStatus, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        """Answer as to any other request; there is no socket then."""
+        """Refuse the upgrade with an ordinary response."""
         lines = [b"HTTP/1.1 %d %b" % (status.value, status.phrase.encode()), b"Connection: close"]
         lines += [name + b": " + value for name, value in headers]
         if not any(name.lower() == b"content-length" for name, _ in headers):
@@ -254,7 +254,7 @@ class WebSocketProtocol(asyncio.Protocol):
         self.transport.write(b"\r\n".join([*lines, b"", body]))
         self.transport.close()
 
-    # -- what the caller says ---------------------------------------------------------------------------
+    # -- frames of the client ---------------------------------------------------------------------------
 
     def _take(self, opcode: int, payload: bytes) -> None:
         if opcode == CLOSE:
@@ -283,7 +283,7 @@ class WebSocketProtocol(asyncio.Protocol):
             self.transport.write(data)
 
     def _close(self, code: int, reason: str) -> None:
-        """Say why, once, and hang up."""
+        """Send a close frame once, and close the connection."""
         if self._is_closing:
             return
         if not self._is_open:
