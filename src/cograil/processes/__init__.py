@@ -1,4 +1,4 @@
-"""The only wiring: here settings become running processes, and nothing else is decided.
+"""The wiring: settings become running processes here, and nothing else is decided.
 
     up            everything in one place: PostgreSQL, an orchestrator, the probes, a worker child
     parts         an orchestrator or a worker by itself, any number of them on one database
