@@ -229,7 +229,7 @@ async def test_an_older_program_starts_on_the_new_schema_or_says_why_not(site: S
         return
     orchestrator = site.start("orchestrator", **old.variables(site.dsn))
     assert orchestrator.ended() == 1
-    assert "migrated by a newer cograil" in orchestrator.output
+    assert "a newer cograil migrated it" in orchestrator.output
 
 
 def next_program(directory: Path, mark: str) -> Program:

@@ -181,7 +181,7 @@ async def test_a_worker_that_fell_silent_is_named_before_its_lease_is_over(harne
     assert "whose last heartbeat was 9 s ago: unless it heartbeats by" in both["mute"].message
     await harness.rows(SILENT, name="mute", ago=16, left=-1)
     (over,) = [b for b in await blockers(harness, job) if b.data.get("worker") == "mute"]
-    assert "its lease is over, and an orchestrator will count the attempt as lost" in over.message
+    assert "its lease has expired, and an orchestrator will count the attempt as lost" in over.message
 
 
 async def test_a_task_in_a_queue_tells_of_workers_that_fell_silent(harness: Harness) -> None:

@@ -342,7 +342,7 @@ async def test_a_role_that_may_not_make_schemas_migrates_in_a_given_one(
     ("names", "text", "complaint"),
     [
         (["0001_a.sql", "0001_b.sql"], "", "0001_a and 0001_b have the same number"),
-        (["1_a.sql"], "", "should be called like"),
+        (["1_a.sql"], "", "must have a name such as"),
         (["0001_a.sql"], "create table a ();\nCOMMIT;\n", "begin or end a transaction"),
         (["0001_a.sql"], "begin;\ncreate table a ();", "begin or end a transaction"),
         (["0001_a.sql"], "Rollback Work ;", "begin or end a transaction"),

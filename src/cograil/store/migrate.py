@@ -224,7 +224,7 @@ def _problem(migration: Migration, applied: dict[int, Applied], newest: int) -> 
             else None
         )
     if applied[migration.version].checksum != migration.checksum:
-        return f"migration {migration} in the database differs from that of this program (checksum)"
+        return f"migration {migration} does not match this program: its checksum differs in the database"
     return None
 
 
