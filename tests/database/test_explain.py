@@ -176,7 +176,7 @@ async def test_a_worker_that_fell_silent_is_named_before_its_lease_is_over(harne
         await (await harness.manual_worker(name)).claim(1)
     await harness.rows(SILENT, name="mute", ago=9, left=6)
     both = {b.data["worker"]: b for b in await blockers(harness, job) if b.kind == "running"}
-    assert (both["ada"].data["is_silent"], "heard of" in both["ada"].message) == (False, False)
+    assert (both["ada"].data["is_silent"], "last heartbeat" in both["ada"].message) == (False, False)
     assert both["mute"].data["is_silent"]
     assert "whose last heartbeat was 9 s ago: unless it heartbeats by" in both["mute"].message
     await harness.rows(SILENT, name="mute", ago=16, left=-1)
