@@ -113,7 +113,7 @@ LIVENESS = (
     DoctorCheck(
         "L9",
         "doctor_clocks",
-        "the clocks of workers and orchestrators are correct: synchronise them by NTP",
+        "the clocks of workers and orchestrators are correct: synchronize them with NTP",
         clock.MAX_OFFSET_SECONDS,
     ),
 )
@@ -206,11 +206,11 @@ async def _ask_all(
     source: Transaction | Connection, checks: Iterable[DoctorCheck], level: Level
 ) -> list[Finding]:
     conn = source.connection if isinstance(source, Transaction) else source
-    async with _one_moment(conn):
-        return [await _ask(conn, check, level) for check in checks]
+    async with _open_snapshot(conn):
+        return [await _run_check(conn, check, level) for check in checks]
 
 
-async def _ask(conn: Connection, check: DoctorCheck, level: Level) -> Finding:
+async def _run_check(conn: Connection, check: DoctorCheck, level: Level) -> Finding:
     """Run one check; count all violations and name the first few."""
     query = (
         f"select id, count(*) over () from ({statement(check.statement).text}) as offending(id)"
@@ -231,7 +231,7 @@ def _params(check: DoctorCheck) -> dict[str, float] | None:
 
 
 @contextlib.asynccontextmanager
-async def _one_moment(conn: Connection) -> AsyncIterator[None]:
+async def _open_snapshot(conn: Connection) -> AsyncIterator[None]:
     """Yield a read-only snapshot; inside a transaction, its own.
 
     Sessions of the engine disable sequential scans, because its statements read few rows. The checks read

@@ -142,7 +142,7 @@ async def step_bulk(
         tx, operation.tenant_id, operation.filter, operation.created_at, after=operation.cursor, limit=limit
     )
     for target_id in ids:
-        await _take(tx, engine_context, operation, target_id)
+        await _process_job(tx, engine_context, operation, target_id)
     operation.job_id = job_id
     operation.cursor = ids[-1] if ids else operation.cursor
     if len(ids) < limit:
@@ -157,13 +157,13 @@ def _finish(tx: Transaction, operation: BulkOperation) -> None:
         operation.count("skipped", "no_longer_fits", "its status had changed by then", missing)
 
 
-async def _take(
+async def _process_job(
     tx: Transaction, engine_context: EngineContext, operation: BulkOperation, job_id: str
 ) -> None:
     """Cancel or retry one job and record the outcome. An error is rolled back for this job alone."""
     try:
         async with tx.connection.transaction():
-            skipped = await _do(tx, engine_context, operation, job_id)
+            skipped = await _apply_verb(tx, engine_context, operation, job_id)
     except (AlreadyTerminal, NotFinished, JobNotFound) as error:
         operation.count("skipped", error.code, str(error))
     except CograilError as error:
@@ -176,7 +176,7 @@ async def _take(
         operation.count("skipped", *skipped) if skipped else operation.count("done")
 
 
-async def _do(
+async def _apply_verb(
     tx: Transaction, engine_context: EngineContext, operation: BulkOperation, job_id: str
 ) -> tuple[str, str] | None:
     """Cancel or retry this job. Returns the code and message of the reason when it has nothing to do."""

@@ -62,7 +62,7 @@ async def _of_tasks(look: Look) -> Iterable[JobBlocker]:
     return [blocker for group in groups for blocker in _task_blockers(group, look.engine)]
 
 
-async def _of_moments(look: Look) -> Iterable[JobBlocker]:
+async def _find_timers(look: Look) -> Iterable[JobBlocker]:
     """Times at which nodes continue. Approvals and child jobs report their own times."""
     explained = explain_waits.waiting_for_others(look)
     moments = await explain_queries.moments(look.tx, look.job_id)
@@ -80,7 +80,7 @@ async def _of_start(look: Look) -> Iterable[JobBlocker]:
     return [JobBlocker("waiting_until", f"the job starts at {until.isoformat()}", None, until)]
 
 
-async def _of_deadline(look: Look) -> Iterable[JobBlocker]:
+async def _find_deadline(look: Look) -> Iterable[JobBlocker]:
     """The deadline of the job. It blocks nothing: it ends the job, whatever the job waits for."""
     until = look.job["deadline"]
     if until is None:
@@ -228,8 +228,8 @@ SOURCES: tuple[Callable[[Look], Awaitable[Iterable[JobBlocker]]], ...] = (
     explain_waits.of_limits,
     explain_waits.of_people_and_children,
     _of_tasks,
-    _of_moments,
+    _find_timers,
     _of_start,
     _of_dependencies,
-    _of_deadline,
+    _find_deadline,
 )
