@@ -53,11 +53,11 @@ async def explain(
     return JobExplanation(job_id, job["status"], tuple(blockers))
 
 
-async def _of_engine(look: Look) -> Iterable[JobBlocker]:
+async def _find_engine(look: Look) -> Iterable[JobBlocker]:
     return _engine_blockers(look.engine)
 
 
-async def _of_tasks(look: Look) -> Iterable[JobBlocker]:
+async def _find_tasks(look: Look) -> Iterable[JobBlocker]:
     groups = await explain_queries.task_groups(look.tx, look.job_id)
     return [blocker for group in groups for blocker in _task_blockers(group, look.engine)]
 
@@ -67,13 +67,13 @@ async def _find_timers(look: Look) -> Iterable[JobBlocker]:
     explained = explain_waits.waiting_for_others(look)
     moments = await explain_queries.moments(look.tx, look.job_id)
     return [
-        _of_moment(moment)
+        _make_timer_blocker(moment)
         for moment in moments
         if moment.status != "waiting" or moment.node_id not in explained
     ]
 
 
-async def _of_start(look: Look) -> Iterable[JobBlocker]:
+async def _find_start(look: Look) -> Iterable[JobBlocker]:
     until = look.job["not_before"]
     if look.job["status"] != "pending" or until is None:
         return ()
@@ -187,7 +187,7 @@ def _lack(group: TaskGroup, engine: EngineState) -> str:
     return f"no worker has the handler {group.handler!r}; start one with `cograil worker --app MODULE`"
 
 
-def _of_moment(moment: WaitMoment) -> JobBlocker:
+def _make_timer_blocker(moment: WaitMoment) -> JobBlocker:
     who = _who(moment.node_id, moment.parent, moment.nodes)
     node_id = moment.parent or moment.node_id
     if moment.status == "waiting":
@@ -200,7 +200,7 @@ def _of_moment(moment: WaitMoment) -> JobBlocker:
     return JobBlocker("backoff", message, node_id, moment.until, {"attempt": moment.attempt, "error": error})
 
 
-async def _of_dependencies(look: Look) -> Iterable[JobBlocker]:
+async def _find_dependencies(look: Look) -> Iterable[JobBlocker]:
     nodes = await job_queries.list_nodes(
         look.tx, look.job_id, look.workflow, tenant=look.tenant, children=False
     )
@@ -223,13 +223,13 @@ def _who(node_id: str, parent: str | None, count: int) -> str:
 
 
 SOURCES: tuple[Callable[[Look], Awaitable[Iterable[JobBlocker]]], ...] = (
-    _of_engine,
-    explain_waits.of_pauses,
-    explain_waits.of_limits,
-    explain_waits.of_people_and_children,
-    _of_tasks,
+    _find_engine,
+    explain_waits.find_pauses,
+    explain_waits.find_limits,
+    explain_waits.find_people_and_children,
+    _find_tasks,
     _find_timers,
-    _of_start,
-    _of_dependencies,
+    _find_start,
+    _find_dependencies,
     _find_deadline,
 )

@@ -14,7 +14,7 @@ from cograil.verbs.blockers import JobBlocker, Look
 MAX_SHOWN = 20
 
 
-async def of_pauses(look: Look) -> Iterable[JobBlocker]:
+async def find_pauses(look: Look) -> Iterable[JobBlocker]:
     """Report who paused the job, its workflow or its queue, since when and why."""
     blockers = []
     for kind, name, by, reason, at in await explain_queries.pauses(look.tx, look.job_id):
@@ -28,16 +28,16 @@ async def of_pauses(look: Look) -> Iterable[JobBlocker]:
     return blockers
 
 
-async def of_limits(look: Look) -> Iterable[JobBlocker]:
+async def find_limits(look: Look) -> Iterable[JobBlocker]:
     """Report the jobs that hold the slots of a limit, or the time at which a rate allows the next job."""
     return [
         blocker
         for held in await explain_queries.held_by(look.tx, look.job_id)
-        for blocker in await _of_limit(look, held)
+        for blocker in await _find_limit_blockers(look, held)
     ]
 
 
-async def _of_limit(look: Look, held: HeldBy) -> list[JobBlocker]:
+async def _find_limit_blockers(look: Look, held: HeldBy) -> list[JobBlocker]:
     what = "the job is" if held.node_id is None else f"{held.node_id} is"
     data: dict[str, Any] = {"key": held.key, "concurrency": held.concurrency}
     blockers = []
@@ -65,7 +65,7 @@ def waiting_for_others(look: Look) -> set[str]:
     return {name for name, node in look.workflow.nodes.items() if node.type in kinds}
 
 
-async def of_people_and_children(look: Look) -> Iterable[JobBlocker]:
+async def find_people_and_children(look: Look) -> Iterable[JobBlocker]:
     """Report approvals without an answer, and child jobs that have not ended."""
     waiting = waiting_for_others(look)
     if not waiting:
