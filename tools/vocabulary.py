@@ -40,7 +40,10 @@ SAME_NAMES = {
     "src/cograil/model/workflow.py:Workflow": "the workflow itself; the other is its document in the API",
 }
 OLD_LIMIT = re.compile(r"^_?(MOST|LONGEST|FEWEST|LARGEST|SHORTEST)_")
-PROSE = re.compile(r"\b(is no (?!longer\b|more\b|other\b|need\b|way\b)\w+|whoever|so many)\b", re.I)
+# "There is no leader" is plain English; "a string is no template" is not.
+PROSE = re.compile(
+    r"\b((?<!there )is no (?!longer\b|more\b|other\b|need\b|way\b)\w+|whoever|so many)\b", re.I
+)
 ROW_NAMES = frozenset({"row", "record", "fetched"})
 
 

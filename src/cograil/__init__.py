@@ -1,6 +1,6 @@
 """Durable jobs and workflows on nothing but PostgreSQL.
 
-What people import lives here and is loaded when first used, so that `import cograil` costs nothing:
+The public names are here. They are loaded at first use, so that `import cograil` is fast:
 
     from cograil import handler
 

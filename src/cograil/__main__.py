@@ -1,4 +1,4 @@
-"""`python -m cograil`: the command line where the script `cograil` is not on the path."""
+"""`python -m cograil`: the command line, for systems where the script `cograil` is not on the path."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Extras and programs that an app needs, and the sentence that says how to install what is missing."""
+"""Checks for the extras and programs that an app needs, with the command that installs missing ones."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from cograil.errors import UsageError
 
 
 def missing_modules(modules: Iterable[str]) -> list[str]:
-    """Those of these modules that are not installed. None of them is imported."""
+    """Return those of these modules that are not installed, without importing any."""
     return [name for name in modules if find_spec(name) is None]
 
 
 def require_extra(extra: str, modules: Iterable[str]) -> None:
-    """Raises UsageError with the command that installs this extra unless all its modules are there."""
+    """Raise UsageError with the command that installs this extra unless all its modules are installed."""
     if missing := missing_modules(modules):
         raise UsageError(
             f"this needs the extra `{extra}`: pip install 'cograil[{extra}]' (missing: {', '.join(missing)})"
@@ -22,7 +22,7 @@ def require_extra(extra: str, modules: Iterable[str]) -> None:
 
 
 def require_programs(missing: Mapping[str, str]) -> None:
-    """Raises UsageError with the command that installs these missing programs, given with their packages."""
+    """Raise UsageError with the command that installs these missing programs, given with their packages."""
     if missing:
         packages = " ".join(dict.fromkeys(missing.values()))
         raise UsageError(

@@ -1,11 +1,11 @@
 """The description of an app, and the apps that are installed and enabled.
 
-An app is found by its entry point in the group `cograil.apps`, which names an `App`. The core knows apps only
-through this class: it imports none of them by name. `cograil.plugins` is the public module that apps import;
-`docs/how-to/apps.md` shows how to write one.
+An app is found by its entry point in the group `cograil.apps`, which names an `App`. The core knows apps
+only through this class: it imports none of them by name. `cograil.plugins` is the public module that apps
+import; `docs/how-to/apps.md` shows how to write one.
 
-Every process loads the `App` of every installed app, because settings are made of them. A module that holds an
-`App` therefore imports only `cograil.plugins` and the settings of the app; `lazy` names the rest.
+Every process loads the `App` of every installed app, because they contribute settings. A module that holds
+an `App` therefore imports only `cograil.plugins` and the settings of the app; `lazy` names the rest.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Command(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NavigationEntry:
-    """The entry of an app in the navigation of the pages; `icon` is an SVG path of 24 by 24."""
+    """The navigation entry of an app; `icon` is an SVG path of 24 by 24."""
 
     name: str
     path: str
@@ -62,18 +62,18 @@ class NavigationEntry:
 
 @dataclass(frozen=True, slots=True)
 class AppPages:
-    """The pages of an app: its entry in the navigation, and the table of their routes below /ui."""
+    """The pages of an app: its navigation entry, and their routes below /ui."""
 
     entry: NavigationEntry
     table: Router
 
 
 class PortContext(NamedTuple):
-    """What an application on a port of its own may serve."""
+    """The state that an application on a port of its own may serve."""
 
     instance: ApiContext
-    checks: Callable[[], Awaitable[Mapping[str, str]]]  # those of /readyz
-    metrics: ASGIApp  # /metrics of the process
+    checks: Callable[[], Awaitable[Mapping[str, str]]]  # the checks of /readyz
+    metrics: ASGIApp  # the metrics of the process
 
 
 async def _no_message(settings: Settings) -> str:
@@ -82,31 +82,28 @@ async def _no_message(settings: Settings) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class App:
-    """One business on the engine. A field that is left out means that the app does not have it.
+    """The description of an app. Every field but the name is optional.
 
     `extra_modules` are the modules that its optional dependencies install, `cograil[<name>]` for ours.
-    `settings` is the section of its settings: `laundry.soap` is COGRAIL_LAUNDRY__SOAP.
-    `commands` are its groups of `cograil`, by name.
-    `routes` returns the ASGI applications it serves beside the API, by the prefix of their paths.
-    `api` describes these routes, for the reference and for tests of every route.
-    `front` returns what it serves at the root of a port of its own, where it gets one.
-    `readiness` returns checks for /readyz; its second argument says whether the worker runs in this process.
-    `ports` returns more ports to listen on, each with a function that makes its application.
-    `pages` returns its pages; `templates` is the package whose directory `templates` holds their templates.
-    `how_to_enable` is a line for the page that stands in for these pages while the app is off.
-    `require` raises UsageError before anything starts when the app cannot run with these settings.
-    `on_worker` is entered in every worker before it claims tasks: it registers handlers and runs background
-    loops. `start_message` returns a line for `cograil up`; with
-    `tells_next_step` `up` does not suggest to submit a workflow.
-    `migrations` is the package whose directory `migrations` holds the files of the schema `cograil_<name>`.
-    `handlers` returns functions by their names `<app>.<what>`; every worker registers them.
-    `workflows` returns the YAML texts of its workflows by id; `submit_app_job` starts jobs of them.
-    `metrics` is a module to import where the app runs, so that its metrics are shown from the start.
-    `unavailable` returns why its handlers cannot run on this machine, "" when they can.
-    `doctor` returns findings for `cograil doctor`.
-    `log_fields` returns fields for every log line about an attempt of one of its handlers.
-    Handlers of an app are named `<app>.<what>` and run only in jobs that the app starts; `offers` names handlers
-    that any workflow may use.
+    `settings` is the section of its settings: `laundry.soap` is COGRAIL_LAUNDRY__SOAP. `commands` are its
+    groups of `cograil`, by name. `routes` returns the ASGI applications it serves beside the API, by the
+    prefix of their paths. `api` describes these routes, for the reference and for tests of every route.
+    `front` returns what it serves at the root of a port of its own, where it gets one. `readiness` returns
+    checks for /readyz; its second argument says whether the worker runs in this process. `ports` returns
+    more ports to listen on, each with a function that makes its application. `pages` returns its pages;
+    `templates` is the package whose directory `templates` holds their templates. `how_to_enable` is a line
+    for the page that stands in for these pages while the app is off. `require` raises UsageError before
+    anything starts when the app cannot run with these settings. `on_worker` is entered in every worker
+    before it claims tasks: it registers handlers and runs background loops. `start_message` returns a line
+    for `cograil up`; with `tells_next_step` `up` does not suggest to submit a workflow. `migrations` is the
+    package whose directory `migrations` holds the files of the schema `cograil_<name>`. `handlers` returns
+    functions by their names `<app>.<what>`; every worker registers them. `workflows` returns the YAML texts
+    of its workflows by id; `submit_app_job` starts jobs of them. `metrics` is a module to import where the
+    app runs, so that its metrics are shown from the start. `unavailable` returns why its handlers cannot
+    run on this machine, "" when they can. `doctor` returns findings for `cograil doctor`. `log_fields`
+    returns fields for every log line about an attempt of one of its handlers. Handlers of an app are named
+    `<app>.<what>` and run only in jobs that the app starts; `offers` names handlers that any workflow may
+    use.
     """
 
     name: str
@@ -138,14 +135,16 @@ class App:
     log_fields: Callable[[Any], dict[str, Any]] | None = None
 
     def parts(self) -> list[str]:
-        """The names of the fields that this app fills, in the order of the class."""
+        """Return the names of the fields that this app fills, in the order of the class."""
         default = App(name=self.name)
         names = [part.name for part in fields(self) if part.name not in NOT_PARTS]
         return [name for name in names if getattr(self, name) != getattr(default, name)]
 
 
 def lazy(place: str) -> Callable[..., Any]:
-    """A function that imports `module:attribute` when it is called, and calls it with the same arguments."""
+    """Return a function that imports `module:attribute` at its first call, and calls it with the same
+    arguments.
+    """
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return load_object(place)(*args, **kwargs)
@@ -161,19 +160,19 @@ def load_metrics(apps: Iterable[App]) -> None:
 
 
 def load_object(place: str) -> Any:
-    """The object that `module:attribute` names."""
+    """Return the object that `module:attribute` names."""
     module, _, attribute = place.partition(":")
     return getattr(import_module(module), attribute)
 
 
 def require_apps(settings: Settings) -> None:
-    """Raises UsageError for an enabled app that is not installed, cannot be loaded, or lacks what it needs."""
+    """Raise UsageError for an enabled app that is not installed, cannot be loaded, or lacks a requirement."""
     for app in enabled_apps(settings):
         app.require(settings)
 
 
 def enabled_apps(settings: Settings) -> list[App]:
-    """The apps that COGRAIL_APPS names, by name. Raises UsageError for one that is not installed."""
+    """Return the apps that COGRAIL_APPS names, by name. Raises UsageError for one that is not installed."""
     installed = {app.name: app for app in installed_apps()}
     if missing := [name for name in settings.apps if name not in installed]:
         raise UsageError(
@@ -184,13 +183,15 @@ def enabled_apps(settings: Settings) -> list[App]:
 
 
 def is_enabled(settings: Settings, name: str) -> bool:
-    """Whether COGRAIL_APPS names this app."""
+    """Return whether COGRAIL_APPS names this app."""
     return name in settings.apps
 
 
 @cache
 def installed_apps() -> tuple[App, ...]:
-    """All installed apps, by name. Raises UsageError for one that cannot be loaded, and for two of one name."""
+    """Return all installed apps, by name. Raises UsageError for one that cannot be loaded, and for a
+    duplicate name.
+    """
     return tuple(_load_apps())
 
 
@@ -199,7 +200,7 @@ def _load_apps() -> Iterator[App]:
     for point in sorted(entry_points(group=APP_GROUP), key=lambda point: (point.name, point.value)):
         if point.name == last:
             raise UsageError(
-                f"two apps are called {last!r}; see the entry points {APP_GROUP!r} of the installed packages"
+                f"two apps are named {last!r}; see the entry points {APP_GROUP!r} of the installed packages"
             )
         last = point.name
         try:
@@ -214,10 +215,10 @@ def _load_apps() -> Iterator[App]:
 
 
 def sections() -> dict[str, type[SettingsSection]]:
-    """The sections of settings of the installed apps, by name."""
+    """Return the settings sections of the installed apps, by name."""
     return {app.name: app.settings for app in installed_apps() if app.settings is not None}
 
 
 def app_commands(apps: Iterable[App]) -> dict[str, Command]:
-    """The commands of these apps, by name."""
+    """Return the commands of these apps, by name."""
     return {name: command for app in apps for name, command in app.commands.items()}

@@ -57,7 +57,7 @@ def _update_is_on() -> None:
 
 
 def point(name: str) -> None:
-    """PageRequest a point. Nothing happens unless a test armed it."""
+    """Visit a point. Nothing happens unless a test armed it."""
     if is_on:
         _visit(name)
 

@@ -1,7 +1,7 @@
-"""Search a JSON value for what JSON or jsonb cannot hold, and report where it is.
+"""Search a JSON value for parts that JSON or jsonb cannot represent, and report their location.
 
-`strict_json` calls `raise_first_flaw` for suspect documents only, because the search is slow. `to_json_type`
-converts the Python types that JSON does not have.
+`strict_json` calls `raise_first_flaw` for suspect documents only, because the search is slow.
+`to_json_type` converts the Python types that JSON does not have.
 """
 
 from __future__ import annotations

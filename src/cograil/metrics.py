@@ -29,7 +29,10 @@ OTHER_QUEUES = "others"
 JOB_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86400)
 REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 REQUEST_LABELS = ("method", "path", "status")
-LOCAL_PREFIXES = ("process_", "cograil_build")  # not passed on to a process that serves our metrics
+LOCAL_PREFIXES = (
+    "process_",
+    "cograil_build",
+)  # not passed on to a process that serves the metrics of this one
 PUBLIC_PREFIXES = ("cograil_http_", "cograil_build", "process_")
 STATUS_CLASSES = ("", "1xx", "2xx", "3xx", "4xx", "5xx")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})

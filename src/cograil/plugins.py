@@ -112,7 +112,7 @@ _LAZY = {
     "starlette.responses": "Response",
     "starlette.types": "ASGIApp",
 }
-_ALIASES = {"API_STYLE": "API", "problem_response": "answer"}  # what their modules call them
+_ALIASES = {"API_STYLE": "API", "problem_response": "answer"}  # the names in their own modules
 _MODULES = {name: module for module, names in _LAZY.items() for name in names.split()}
 
 __all__ = [

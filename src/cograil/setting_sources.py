@@ -142,7 +142,7 @@ def unknown_variables(environ: Mapping[str, str], names: Iterable[str]) -> list[
 
 
 def _problem_of(variable: str, names: Collection[str], known: Collection[str]) -> str | None:
-    """What is wrong with this variable; None for small letters that are not like a setting: another's."""
+    """Return what is wrong with this variable; None for a lower-case name that resembles no setting."""
     capitals = variable.upper()
     if variable != capitals and capitals in known:
         return f"{variable} is not read: variables are written in capitals; set {capitals}"
@@ -156,7 +156,7 @@ def _problem_of(variable: str, names: Collection[str], known: Collection[str]) -
 
 
 def _settings_of(section: str, names: Iterable[str]) -> list[str]:
-    """The variables of the settings of this section; none if the section does not exist."""
+    """Return the variables of the settings of this section; none if the section does not exist."""
     return [regular_variable(name) for name in names if name.startswith(f"{section}.")]
 
 

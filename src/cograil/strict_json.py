@@ -36,7 +36,7 @@ MAX_DEPTH_READ = 32
 MAX_KEYS = 10_000
 MAX_BATCH_KEYS = 500_000
 MAX_INT_DIGITS = 20
-MAX_READABLE_DIGITS = 4300  # of an integer; a longer one is not a typing mistake
+MAX_READABLE_DIGITS = 4300  # digits of an integer; a longer one is not a typing mistake
 
 _LARGE_BYTES = 32 * 1024
 
@@ -159,14 +159,14 @@ _SIGNED_ZERO = re.compile(rb"-0(?![0-9.eE])")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _NumberHooks:
-    """Which numbers of a text need our own functions; the parser's own are ten times as fast."""
+    """The numbers of a text that need hooks; the parser's own conversion is ten times as fast."""
 
     integers: bool
     floats: bool
 
 
 def _number_hooks(raw: bytes) -> _NumberHooks:
-    """Select our own functions for long digit sequences, negative zero and exponents."""
+    """Select the hooks for long digit sequences, negative zero and exponents."""
     digits = raw.translate(_DIGITS_AND_EXPONENT)
     has_long = _LONG_NUMBER in digits
     return _NumberHooks(has_long or _SIGNED_ZERO.search(raw) is not None, has_long or b"0e" in digits)

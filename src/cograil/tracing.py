@@ -101,7 +101,7 @@ def is_on() -> bool:
 
 
 def parse_traceparent(text: str | None) -> str | None:
-    """Return a W3C traceparent as version 00 with the flags we know; None when the text is not one."""
+    """Return a W3C traceparent as version 00 with the known flags; None when the text is not one."""
     match = TRACEPARENT.fullmatch(text or "")
     return None if match is None else f"00-{match[1]}-{match[2]}-{int(match[3], 16) & KNOWN_FLAGS:02x}"
 

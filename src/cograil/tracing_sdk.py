@@ -56,7 +56,7 @@ class _DerivedIds(IdGenerator):
 
 
 class Tracer:
-    """A tracer provider of our own and the operations on its spans."""
+    """A tracer provider and the operations on its spans."""
 
     def __init__(self, part: str, version: str, *, is_console: bool = False) -> None:
         self._ids = _DerivedIds()

@@ -275,7 +275,7 @@ async def test_an_app_that_cannot_be_imported_is_shown_as_its_author_wrote_it(
         (["up"], {"COGRAIL_QUEUES__STRICT": "true"}, "no queue is named"),
         (["worker"], {"COGRAIL_QUEUES__STRICT": "true"}, "no queue is named"),
         (["server"], {"COGRAIL_QUEUES__STRICT": "true"}, "no queue is named"),
-        (["up", "--host", "0.0.0.0"], {}, "there are no keys yet"),
+        (["up", "--host", "0.0.0.0"], {}, "no API key exists"),
         (["up", "--workflows", "nowhere"], {}, "--workflows nowhere: "),
     ],
 )

@@ -229,7 +229,7 @@ async def test_an_older_program_starts_on_the_new_schema_or_says_why_not(site: S
         return
     orchestrator = site.start("orchestrator", **old.variables(site.dsn))
     assert orchestrator.ended() == 1
-    assert "migrated by a newer cograil" in orchestrator.output
+    assert "a newer cograil migrated it" in orchestrator.output
 
 
 def next_program(directory: Path, mark: str) -> Program:
@@ -262,4 +262,4 @@ def test_this_program_refuses_a_newer_schema_that_does_not_say_so(site: Site, tm
     refused = [site.start(kind, **NEW.variables(site.dsn)) for kind in ("orchestrator", "worker")]
     for process in refused:
         assert process.ended() == 2
-        assert "it was migrated by a newer cograil, update this one" in process.output
+        assert "a newer cograil migrated it; update this one" in process.output

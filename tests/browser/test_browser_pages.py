@@ -94,7 +94,7 @@ async def test_a_missing_page_has_an_error_page_of_its_own(visitor: Any) -> None
         answer = await page.goto(path)
         assert answer is not None
         assert answer.status == 404
-        await expect(page.locator("h1")).to_have_text("There is nothing here")
+        await expect(page.locator("h1")).to_have_text("This page does not exist")
         assert await wrong_for_some(page) == []
     answer = await page.goto("/ui/jobs?status=odd")
     assert answer is not None

@@ -123,10 +123,10 @@ async def test_a_door_with_too_much_power_does_not_open(harness: Harness) -> Non
     ("power", "named"),
     [
         ("alter role {door} bypassrls", "bypasses row-level security"),
-        ("grant cograil_engine to {door}", "owns a table of ours"),
-        ("alter table cograil.jobs owner to {door}", "owns a table of ours"),
-        ("alter table cograil.audit_log owner to {door}", "owns a table of ours"),
-        ("alter table vault_secure.capture_events owner to {door}", "owns a table of ours"),
+        ("grant cograil_engine to {door}", "owns a table of cograil"),
+        ("alter table cograil.jobs owner to {door}", "owns a table of cograil"),
+        ("alter table cograil.audit_log owner to {door}", "owns a table of cograil"),
+        ("alter table vault_secure.capture_events owner to {door}", "owns a table of cograil"),
     ],
 )
 async def test_a_door_in_a_role_that_policies_do_not_bind_does_not_open(

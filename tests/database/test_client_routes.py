@@ -218,7 +218,7 @@ async def tell(cograil: Any, api: ApiClient) -> None:
     async with api.harness.db.transaction("test") as tx:
         assert (await fan_out(tx, 10)).deliveries == 1
     (delivery,) = (await cograil.deliveries(job_id=job_id))["deliveries"]
-    with pytest.raises(ApiError, match="still on its way"):
+    with pytest.raises(ApiError, match="still in progress"):
         await cograil.resend(delivery["delivery_id"])
     await api.harness.rows("update cograil.deliveries set state = 'dead', ended_at = now()")
     assert (await cograil.delivery(delivery["delivery_id"]))["state"] == "dead"

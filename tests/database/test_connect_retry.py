@@ -56,7 +56,7 @@ async def test_a_first_look_that_breaks_off_is_taken_again(
     fault_injection.arm(f"{point}:1:raise")
     with structlog.testing.capture_logs() as logs:
         await begin(dsn, harness.settings)
-    assert [line["event"] for line in logs].count("cannot look at the database, trying again") == 1
+    assert [line["event"] for line in logs].count("cannot query the database, trying again") == 1
 
 
 async def test_a_server_that_is_slow_in_its_first_transaction_begins_again(

@@ -173,7 +173,7 @@ async def test_the_partitions_are_told_with_their_size_and_until_when_they_were_
     assert made is not None
     assert made.total_bytes > 100_000
     assert made.until is not None
-    assert "none made since" in str(replace(made, now=made.until))
+    assert "no partition created since" in str(replace(made, now=made.until))
 
 
 async def test_a_database_without_partitions_is_well_too(harness: Harness) -> None:
@@ -182,5 +182,5 @@ async def test_a_database_without_partitions_is_well_too(harness: Harness) -> No
     await harness.submit_many(one(), [{}] * 3)
     partitions = (await seen_by(harness)).partitions
     assert partitions is not None
-    assert (partitions.count, partitions.until, "go by rows" in str(partitions)) == (0, None, True)
+    assert (partitions.count, partitions.until, "are deleted by rows" in str(partitions)) == (0, None, True)
     assert partitions.default_bytes > 0

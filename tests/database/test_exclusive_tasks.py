@@ -283,7 +283,7 @@ async def test_explain_says_that_it_waits_to_run_alone_and_that_there_is_nothing
     (blocker,) = (await harness.explain(job)).blockers
     assert (blocker.kind, blocker.node_id) == ("alone", "a")
     assert "a is queued to run alone: workers died while running it" in blocker.message
-    assert "nothing to do, it runs as soon as a worker is empty" in blocker.message
+    assert "no action is needed, it starts as soon as a worker is idle" in blocker.message
     other = await harness.submit(one())
     assert (await harness.explain(other)).blockers[0].data["ahead"] == 0, "it is in nobody's way"
     await manual_worker.claim_alone()

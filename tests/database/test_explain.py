@@ -176,12 +176,12 @@ async def test_a_worker_that_fell_silent_is_named_before_its_lease_is_over(harne
         await (await harness.manual_worker(name)).claim(1)
     await harness.rows(SILENT, name="mute", ago=9, left=6)
     both = {b.data["worker"]: b for b in await blockers(harness, job) if b.kind == "running"}
-    assert (both["ada"].data["is_silent"], "heard of" in both["ada"].message) == (False, False)
+    assert (both["ada"].data["is_silent"], "last heartbeat" in both["ada"].message) == (False, False)
     assert both["mute"].data["is_silent"]
-    assert "which was last heard of 9 s ago: unless it heartbeats by" in both["mute"].message
+    assert "whose last heartbeat was 9 s ago: unless it heartbeats by" in both["mute"].message
     await harness.rows(SILENT, name="mute", ago=16, left=-1)
     (over,) = [b for b in await blockers(harness, job) if b.data.get("worker") == "mute"]
-    assert "its lease is over, and an orchestrator will count the attempt as lost" in over.message
+    assert "its lease has expired, and an orchestrator will count the attempt as lost" in over.message
 
 
 async def test_a_task_in_a_queue_tells_of_workers_that_fell_silent(harness: Harness) -> None:
@@ -191,10 +191,10 @@ async def test_a_task_in_a_queue_tells_of_workers_that_fell_silent(harness: Harn
     assert (await blockers(harness, job))[0].message.endswith("1 workers can run it")
     await harness.rows(SILENT, name="mute", ago=9, left=6)
     (blocker,) = await blockers(harness, job)
-    assert blocker.message.endswith("1 workers can run it, but none of them has been heard of lately")
+    assert blocker.message.endswith("1 workers can run it, but none of them sent a heartbeat lately")
     await harness.manual_worker("ada")
     (blocker,) = await blockers(harness, job)
-    assert blocker.message.endswith("2 workers can run it, but 1 have not been heard of lately")
+    assert blocker.message.endswith("2 workers can run it, but only 1 sent a heartbeat lately")
 
 
 async def test_news_that_nobody_has_taken(harness: Harness) -> None:

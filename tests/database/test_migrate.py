@@ -143,7 +143,7 @@ async def test_one_newer_incompatible_step_stops_an_older_program(
 ) -> None:
     first, last = "create table a ();", "-- compatible: yes\ncreate table c ();"
     await migrate(conn, directory=write(tmp_path / "m", first, f"{mark}create table b ();", last))
-    with pytest.raises(SchemaMismatch, match="cannot work with step 2: it was migrated by a newer cograil"):
+    with pytest.raises(SchemaMismatch, match="cannot work with step 2: a newer cograil migrated it"):
         await plan(conn, write(tmp_path / "m", first))
 
 
@@ -171,7 +171,7 @@ async def test_a_hole_in_the_history_is_refused(conn: Any, tmp_path: Path) -> No
     steps = write(tmp_path / "m", "create table a ();", "create table b ();")
     await migrate(conn, directory=steps)
     await conn.execute("delete from cograil.schema_migrations where version = 1")
-    with pytest.raises(SchemaMismatch, match="0001_step is missing below schema 2"):
+    with pytest.raises(SchemaMismatch, match="0001_step is missing in the database, which has schema 2"):
         await plan(conn, steps)
 
 
@@ -298,7 +298,7 @@ async def test_patience_ends_with_a_reason(
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0)
     async with await connect(empty_dsn) as holder:
         await holder.execute("select pg_advisory_lock(%s)", [module.LOCK_KEY])
-        with pytest.raises(DatabaseUnavailable, match="0001_step cannot have its locks"):
+        with pytest.raises(DatabaseUnavailable, match="0001_step cannot get its locks"):
             await migrate(conn, directory=write(tmp_path / "m", "create table a ();"))
 
 
@@ -341,11 +341,11 @@ async def test_a_role_that_may_not_make_schemas_migrates_in_a_given_one(
     ("names", "text", "complaint"),
     [
         (["0001_a.sql", "0001_b.sql"], "", "0001_a and 0001_b have the same number"),
-        (["1_a.sql"], "", "should be called like"),
-        (["0001_a.sql"], "create table a ();\nCOMMIT;\n", "leave its transaction alone"),
-        (["0001_a.sql"], "begin;\ncreate table a ();", "leave its transaction alone"),
-        (["0001_a.sql"], "Rollback Work ;", "leave its transaction alone"),
-        (["0001_a.sql"], "-- Why.\n-- compatible: perhaps\n", "should say"),
+        (["1_a.sql"], "", "must have a name such as"),
+        (["0001_a.sql"], "create table a ();\nCOMMIT;\n", "begin or end a transaction"),
+        (["0001_a.sql"], "begin;\ncreate table a ();", "begin or end a transaction"),
+        (["0001_a.sql"], "Rollback Work ;", "begin or end a transaction"),
+        (["0001_a.sql"], "-- Why.\n-- compatible: perhaps\n", "must contain"),
     ],
 )
 def test_files_that_break_the_rules_are_refused(

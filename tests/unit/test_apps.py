@@ -109,5 +109,5 @@ def test_an_entry_point_that_is_not_an_app_is_refused(site: Path) -> None:
 def test_two_of_one_name_are_refused(site: Path) -> None:
     install(site, "laundry_one", GOOD)
     install(site, "laundry_two", GOOD)
-    with pytest.raises(UsageError, match="two apps are called 'laundry'"):
+    with pytest.raises(UsageError, match="two apps are named 'laundry'"):
         enabled_apps(Settings())

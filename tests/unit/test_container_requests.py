@@ -221,11 +221,11 @@ def test_chains_run_in_their_order_before_or_after_the_job() -> None:
 @pytest.mark.parametrize(
     ("artifacts", "message"),
     [
-        ([of("read", "a", "b"), of("read", "b", "a")], "waits for itself"),
-        ([of("read", "a", "a")], "waits for itself"),
-        ([of("read", "c", "a"), of("read", "a", "b"), of("read", "b", "a")], "waits for itself"),
-        ([of("read", "a", "nobody")], "'nobody', which there is not"),
-        ([of("read", "a"), of("list", "a")], "'a' is given twice"),
+        ([of("read", "a", "b"), of("read", "b", "a")], "depends on itself"),
+        ([of("read", "a", "a")], "depends on itself"),
+        ([of("read", "c", "a"), of("read", "a", "b"), of("read", "b", "a")], "depends on itself"),
+        ([of("read", "a", "nobody")], "'nobody', which does not exist"),
+        ([of("read", "a"), of("list", "a")], "'a' is used twice"),
     ],
 )
 def test_a_plan_that_cannot_be_carried_out_is_refused(artifacts: list[dict[str, Any]], message: str) -> None:

@@ -1,7 +1,7 @@
 """The response types of jobs, workflows and tasks, for the OpenAPI document and for clients.
 
-The objects themselves are plain dictionaries. Times are texts in UTC. A client takes keys that are not named
-here, for there may be more of them tomorrow. `surveys` has the rest.
+The objects themselves are plain dictionaries. Times are texts in UTC. Clients must accept further keys,
+because later versions may add some. `monitoring_schemas` has the other types.
 """
 
 from __future__ import annotations

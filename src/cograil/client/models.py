@@ -1,6 +1,6 @@
 """The types of the arguments and results of the client: plain dictionaries.
 
-What the API answers may have more keys than are named here. What is sent may not.
+Results may have further keys. Arguments may not.
 """
 
 from __future__ import annotations

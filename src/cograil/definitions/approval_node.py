@@ -33,8 +33,10 @@ def read_approval(node: WorkflowNode, parent: MappingReader, templates: Template
 
 
 def _read_approvers(keys: MappingReader) -> tuple[str, ...]:
-    """Return the approvers. An empty list is an error: it looks like nobody but would allow anybody."""
+    """Return the approvers. An empty list is an error, because its meaning is ambiguous: no user, or any
+    user.
+    """
     if keys.get("approvers") == []:
-        message = "approvers is empty; name an approver, or remove the key to let anybody answer"
+        message = "approvers is empty; name an approver, or remove the key to let any user answer"
         keys.diagnostics.add("invalid_value", message, keys.at("approvers"))
     return tuple(dict.fromkeys(keys.words("approvers") or ()))

@@ -43,7 +43,7 @@ def compile_condition(
     refuse_long(text)
     expression = parse_condition(text, has_subject=subject is not None)
     if subject is not None and isinstance(expression, Constant) and isinstance(expression.value, bool):
-        # Nobody wants a branch that is always or never taken, whatever the value of the field.
+        # A branch that is always or never taken is a mistake.
         expression = Operation("==", (Subject(), expression), depth=2)
     usage = check_names(expression, text) | (subject.usage if subject else ExpressionUsage())
     evaluate = compile_expression(expression, as_boolean, subject.evaluate if subject else None)

@@ -1,6 +1,6 @@
-"""What is certain about a graph in which some edges cannot be followed yet.
+"""A graph in which some edges are unresolved, and the statements about it that are certain.
 
-Every answer holds however the doubtful edges are mended, as long as no cycle comes of it.
+Every result holds for every way to correct the unresolved edges that creates no cycle.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cograil.model.workflow import Edge, NodeType
 
 
 class PartialGraph:
-    """The graph with all edges that may be meant, and with those only that will stay."""
+    """The graph with all possible edges, and the graph with the certain edges only."""
 
     def __init__(self, unlinked_nodes: UnlinkedNodes, graph: Graph, doubts: Doubts) -> None:
         self.graph = graph
@@ -25,7 +25,7 @@ class PartialGraph:
         self._may_be_before: dict[str, int] = {}
 
     def may_come_before(self, source: str, node_id: str) -> bool:
-        """Whether `source` comes before `node_id`, or would if the doubtful edges were mended so."""
+        """Return whether `source` comes before `node_id`, or may once the edges are corrected."""
         if self._is_at_or_behind(source, node_id):
             return False
         if node_id not in self._may_precede:
@@ -33,7 +33,7 @@ class PartialGraph:
         return bool(self._may_precede[node_id] >> self.graph.index_of[source] & 1)
 
     def possible_sources(self, node_id: str) -> list[str]:
-        """Whom the node may wait for directly."""
+        """Return the possible direct predecessors of the node."""
         sources = set(self._possible.predecessors[node_id])
         sources.update(
             source for source in self._doubts.leads if self._may_lead(source, 1 << self._at(node_id))
@@ -43,11 +43,11 @@ class PartialGraph:
         return [other for other in self.graph.edges if other in sources]
 
     def sure_sources(self, node_id: str) -> tuple[str, ...]:
-        """Whom the node waits for in any case."""
+        """Return the certain direct predecessors of the node."""
         return self._sure.predecessors[node_id]
 
     def may_be(self, node_id: str, kind: NodeType) -> bool:
-        """Whether the node is of this type, or of one that could not be read."""
+        """Return whether the node has this type, or a type that could not be read."""
         return self._unlinked_nodes[node_id].node.type is kind or node_id in self._doubts.kinds
 
     @cached_property
@@ -66,7 +66,9 @@ class PartialGraph:
 
     @cached_property
     def _sure(self) -> Graph:
-        """Without the edges of cycles, one of which has to go, and without those that are unsure."""
+        """Return the graph without the edges of cycles, one of which has to go, and without unresolved
+        edges.
+        """
 
         def stays(edge: Edge, node_id: str) -> bool:
             return node_id not in self._doubts.unsure and not self.graph.comes_before(node_id, edge.source)
@@ -83,7 +85,7 @@ class PartialGraph:
 
     @cached_property
     def _open(self) -> int:
-        """The nodes that a `next` can make wait: not the start, and none with its own `depends_on`."""
+        """Return the nodes that a `next` may precede: not the start, and none with its own `depends_on`."""
         return self._bits(
             node_id
             for node_id, unlinked in self._unlinked_nodes.items()
@@ -99,7 +101,9 @@ class PartialGraph:
         )
 
     def _possible_ancestors(self, node_id: str) -> int:
-        """Those on a way to the node, of which at most one part leads by a pointer to anywhere."""
+        """Return the possible ancestors of the node: on each path, at most one edge is an unresolved
+        `next`.
+        """
         ancestors = self._before(node_id)
         way = self._possible.ancestors[node_id] | 1 << self._at(node_id)
         for source in self._doubts.leads:
@@ -108,7 +112,9 @@ class PartialGraph:
         return ancestors
 
     def _before(self, node_id: str) -> int:
-        """The node, what comes before it, and what may because some of these may wait for anything."""
+        """Return the node, its ancestors, and the nodes that may precede these through an unresolved
+        dependency.
+        """
         if node_id not in self._may_be_before:
             way = before = self._possible.ancestors[node_id] | 1 << self._at(node_id)
             for waiting in self._doubts.waits:
@@ -119,7 +125,7 @@ class PartialGraph:
 
     @cached_property
     def _not_behind(self) -> dict[str, int]:
-        """For each node that may wait for anything, what it can wait for without a cycle."""
+        """Return, for each node with unresolved dependencies, the nodes it can depend on without a cycle."""
         return {
             waiting: self._bits(
                 other for other in self.graph.edges if not self._is_at_or_behind(other, waiting)
@@ -128,7 +134,7 @@ class PartialGraph:
         }
 
     def _may_lead(self, source: str, targets: int) -> bool:
-        """Whether a pointer to anywhere may lead to one of these: not back to what comes before it."""
+        """Return whether an unresolved `next` may lead to one of these without leading back to an ancestor."""
         reachable = self._any_but_starts if self._doubts.leads[source] else self._open
         return bool(targets & reachable & ~self._sure.ancestors[source] & ~(1 << self._at(source)))
 

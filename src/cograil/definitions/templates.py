@@ -1,7 +1,7 @@
 """Values with placeholders: `"{{ inputs.name }}"` anywhere in the params of a node.
 
-A string that is one placeholder keeps the type of its value; a placeholder in the middle of text becomes text. Keys
-are never placeholders, and what is put into a placeholder is data: it is not looked at again.
+A string that is one placeholder keeps the type of its value; a placeholder in the middle of text becomes
+text. Keys are never placeholders. An inserted value is data: it is never evaluated again.
 """
 
 from __future__ import annotations

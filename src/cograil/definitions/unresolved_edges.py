@@ -1,9 +1,9 @@
-"""Edges that somebody meant but wrote so that they cannot be followed.
+"""Edges that a file contains but that cannot be resolved, for example because of a misspelt name.
 
-Where a pointer was misspelt, a node that looks unreachable may not be: one mistake should not be reported
-as two. But only what hangs on that pointer is in doubt; all else about the graph is known.
+A node behind a misspelt reference may look unreachable, and one mistake should not be reported twice. Only
+what depends on that reference is uncertain; the rest of the graph is known.
 
-A pointer that is left out, or that has to be removed, is not in doubt: the file says what it says.
+A missing reference, or one that has to be removed, is not uncertain.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from cograil.model.workflow import Json, NodeType
 
 _OUT = re.compile(r"next(/[0-9]+)?|branches(/[^/]+(/next)?(/[0-9]+)?)?")
 _INTO = re.compile(r"depends_on(/.*)?")
-_LOST = {"invalid_type", "duplicate_key"}  # what was written is not in what was read
-_NOT_NAMED = {"invalid_value", "missing_key"}  # a depends_on that names nobody
+_LOST = {"invalid_type", "duplicate_key"}  # problems in which the value in the file was not read
+_NOT_NAMED = {"invalid_value", "missing_key"}  # a depends_on with an unknown name
 _MERGE = "<<"
 _MEANT = "; did you mean "  # the end of a message with a suggestion, see diagnostics.py
 
 
 @dataclass(slots=True)
 class Doubts:
-    """What may be meant beyond the edges of the graph."""
+    """The possible edges beyond those of the graph."""
 
-    edges: set[tuple[str, str]] = field(default_factory=set)  # from, to: these may be meant
-    leads: dict[str, bool] = field(default_factory=dict)  # may lead anywhere; True: by a branch
-    waits: set[str] = field(default_factory=set)  # may wait for any node
-    unsure: set[str] = field(default_factory=set)  # may not wait for those that lead there by `next`
-    kinds: set[str] = field(default_factory=set)  # of a type that could not be read
+    edges: set[tuple[str, str]] = field(default_factory=set)  # from, to: possible edges
+    leads: dict[str, bool] = field(default_factory=dict)  # may lead to any node; True: by a branch
+    waits: set[str] = field(default_factory=set)  # may depend on any node
+    unsure: set[str] = field(default_factory=set)  # may ignore the nodes that lead to it by `next`
+    kinds: set[str] = field(default_factory=set)  # the type could not be read
 
 
 def find_doubts(
     unlinked_nodes: UnlinkedNodes, graph: Graph, document: Json, diagnostics: Diagnostics
 ) -> Doubts:
-    """The doubts that the problems found so far leave about the edges between the nodes."""
+    """Return the uncertainties about edges that the problems so far imply."""
     written = document.get("nodes") if isinstance(document, dict) else None
     search = _Search(unlinked_nodes, graph, written if isinstance(written, dict) else {})
     for problem in diagnostics.problems:
@@ -64,7 +64,7 @@ class _Search:
         self._as_shown = {f"{name!r}?": name for name in (*unlinked_nodes, IMPLIED_END)}
 
     def look_at(self, problem: Problem) -> None:
-        """Note what one problem leaves open."""
+        """Record what one problem leaves uncertain."""
         if problem.pointer in ("", "/nodes") and problem.code == "duplicate_key":
             self._lose_all()
         node_id, place = _split(problem.pointer)
@@ -80,7 +80,7 @@ class _Search:
             self._lose(node_id, place)
 
     def look_at_spoiled(self, pointer: str) -> None:
-        """Note what is open because it could not be read; a value that is there was read all the same."""
+        """Record what is uncertain because a value could not be read; a value that is present was read."""
         if pointer in ("", "/nodes"):
             self._lose_all()
         node_id, place = _split(pointer)
@@ -93,7 +93,9 @@ class _Search:
             self._lose(node_id, place)
 
     def find_bare_dependencies(self) -> None:
-        """Once a node no longer depends on itself alone, it waits for those that lead to it."""
+        """Record nodes that depend only on themselves: once corrected, they follow the nodes that lead to
+        them.
+        """
         bare = {node_id for node_id, unlinked in self._unlinked_nodes.items() if _names_itself_only(unlinked)}
         for source, unlinked in self._unlinked_nodes.items():
             targets = {target.node_id for target in unlinked.next} & bare - {source}
@@ -104,7 +106,7 @@ class _Search:
             self._lose(node_id, "")
 
     def _lose(self, node_id: str, place: str) -> None:
-        """What stands at a place of a node is not known; "" is the whole node."""
+        """Record that the value at this path of a node is unknown; "" is the whole node."""
         if place in ("", "type"):
             self._lose_kind(node_id)
         if not place or _OUT.fullmatch(place):
@@ -115,7 +117,7 @@ class _Search:
     def _lose_kind(self, node_id: str) -> None:
         self.doubts.kinds.add(node_id)
         written = self._written.get(node_id)
-        if isinstance(written, dict):  # the branches of what may be a conditional were not looked at
+        if isinstance(written, dict):  # the branches of a possible conditional were not read
             for name in self._names(written.get("branches")):
                 self._add_edge(node_id, name, by_branch=True)
 
@@ -128,10 +130,12 @@ class _Search:
             self.doubts.unsure.add(node_id)
 
     def _look_at_name(self, node_id: str, place: str, problem: Problem) -> None:
-        """A name that no node has means the one that is suggested; without one, it may mean any."""
+        """Record an unknown name: it means the suggested node, or without a suggestion any node."""
         by_branch = place.startswith("branches")
         name = self._name_at(node_id, problem.pointer)
-        meant = self._as_shown.get(problem.message.rpartition(_MEANT)[2], "")  # to search again costs much
+        meant = self._as_shown.get(
+            problem.message.rpartition(_MEANT)[2], ""
+        )  # another search would be expensive
         if _INTO.fullmatch(place):
             if self._may_join(meant, node_id):
                 self.doubts.edges.add((meant, node_id))
@@ -154,13 +158,13 @@ class _Search:
         return next(target.node_id for target in targets if target.pointer == pointer)
 
     def _may_join(self, source: str, target: str) -> bool:
-        """Whether an edge would be new and make no cycle."""
+        """Return whether the edge would be new and close no cycle."""
         if source == target or not {source, target} <= self._unlinked_nodes.keys():
             return False
         return not self._graph.comes_before(target, source) and source not in self._graph.predecessors[target]
 
     def _look_at_key(self, node_id: str, place: str) -> None:
-        """A key that is not known is an edge if it names nodes where one could."""
+        """Record an unknown key: it is an edge if it names nodes where an edge is possible."""
         value = self._value(node_id, place)
         top, _, below = place.partition("/")
         close = get_close_matches(top, ("next", "branches", "depends_on"), n=1)
@@ -176,7 +180,7 @@ class _Search:
                 self.doubts.unsure.add(node_id)
 
     def _add_edge(self, source: str, target: str, *, by_branch: bool) -> None:
-        """An explicit depends_on takes no notice of `next`, but of branches."""
+        """Add a possible edge. An explicit depends_on ignores `next`, but not branches."""
         unlinked = self._unlinked_nodes[target]
         if source == target or unlinked.node.type is NodeType.START:
             return
@@ -204,7 +208,7 @@ def _names_itself_only(unlinked: UnlinkedNode) -> bool:
 
 
 def _split(pointer: str) -> tuple[str, str]:
-    """The node that a pointer leads into, "" for none, and the rest of the way."""
+    """Return the node at the start of a pointer, "" for none, and the rest of the pointer."""
     if not pointer.startswith("/nodes/"):
         return "", ""
     node, _, place = pointer.removeprefix("/nodes/").partition("/")

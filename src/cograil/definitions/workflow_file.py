@@ -80,7 +80,7 @@ def _build(document: Json, diagnostics: Diagnostics, source: str = "", app: str 
 
 
 def _read_top(top: MappingReader, templates: TemplateCollector) -> Workflow:
-    """All but the nodes."""
+    """Return the workflow without its nodes."""
     workflow_id = _read_workflow_id(top)
     top.flag("is_active", True)
     has_timeout = top.get("timeout_seconds") is not MISSING
@@ -183,7 +183,7 @@ def digest_of(document: Json) -> str:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a workflow file; a copy of your own."""
+    """Return the JSON Schema (2020-12) of a workflow file, as a new object."""
     text = files("cograil.definitions").joinpath("workflow.schema.json").read_text(encoding="utf-8")
     loaded: dict[str, Any] = json.loads(text)
     return loaded

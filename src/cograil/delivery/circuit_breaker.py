@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 FAILURES = 5
 OPEN_SECONDS = 30.0
-MAX_KNOWN = 1000  # failing origins; bounded, because anybody can register one that never worked
+MAX_KNOWN = 1000  # failing origins; bounded, because callers can register origins that never worked
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ _NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 _IN_BRACKETS = re.compile(r"\[[0-9A-Fa-f:.]+\](?::[0-9]*)?")  # and nothing before or after them
 _NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")  # resolvers accept 127.1 and 0x7f.1 as addresses
 
-# Our own table: what `ipaddress` calls global differs between Python versions.
+# A table of its own: what `ipaddress` calls global differs between Python versions.
 _NOT_PUBLIC_V4 = [
     ip_network(text)
     for text in (

@@ -1,7 +1,7 @@
-"""Which pg_dump, pg_restore and psql to run against a server.
+"""Selection of the pg_dump, pg_restore and psql to run against a server.
 
-pg_dump must be as new as the server. Those in the wheel of the embedded server come first, unless the
-connection is encrypted: they are built without TLS. Otherwise the programs of the system are used.
+pg_dump must be as new as the server. The programs in the wheel of the embedded server are preferred, unless
+the connection is encrypted: they are built without TLS. Otherwise the programs of the system are used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ APPLICATION = "cograil db"
 
 
 def find_programs(server_version: int, *, needs_tls: bool = False) -> Binaries:
-    """Client programs that fit this server: the oldest that are new enough, so that most can read a dump.
+    """Return the oldest client programs that are new enough for this server, so that most versions read the
+    dump.
 
     Raises UsageError, which says what to install.
     """
@@ -32,7 +33,7 @@ def find_programs(server_version: int, *, needs_tls: bool = False) -> Binaries:
 
 
 def find_newest_programs(server_version: int, *, needs_tls: bool = False) -> Binaries:
-    """The newest client programs that fit this server: they read every older dump. Raises UsageError."""
+    """Return the newest client programs for this server: they read every older dump. Raises UsageError."""
     return _choose(server_version, needs_tls=needs_tls, prefer_newest=True)
 
 
@@ -63,7 +64,7 @@ def _candidates(*, needs_tls: bool) -> Iterator[Binaries]:
 
 @cache
 def program_version(program: Path) -> int:
-    """The major version of a client program; 0 when it does not run here."""
+    """Return the major version of a client program; 0 when it does not run here."""
     try:
         output = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
@@ -73,7 +74,7 @@ def program_version(program: Path) -> int:
 
 
 def program_arguments(conninfo: str) -> tuple[str, dict[str, str]]:
-    """The connection string without its password, for a command line, and the environment with it."""
+    """Return the connection string without its password, for a command line, and the environment with it."""
     parts: dict[str, Any] = conninfo_to_dict(conninfo)
     password = parts.pop("password", None)
     environment = os.environ | {"PGAPPNAME": APPLICATION}

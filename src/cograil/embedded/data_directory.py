@@ -1,10 +1,10 @@
-"""The data directory of one instance: who holds it, and where the instance in it can be reached.
+"""The data directory of one instance: its lock, and the address of the instance.
 
     DATA/lock            held by flock(2) while the instance lives, whatever else is in the directory
     DATA/instance.json   tells the command line where the instance is
 
-A process that is killed gives up its lock at once, so the lock is the truth about life; a process id
-is only good for telling people.
+The kernel releases the lock of a killed process at once, so the lock tells whether the instance runs; the
+process id is only for messages.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from cograil.errors import DatabaseUnavailable, DirectoryInUse, UsageError
 LOCK_NAME = "lock"
 INSTANCE_NAME = "instance.json"
 
-# `is_held` takes the lock for an instant: somebody who starts just then must not be turned away.
+# `is_held` takes the lock for a moment: a process that starts then must not be refused.
 PATIENCE_SECONDS = 0.2
-# A command that only looks holds the directory for the time of its queries: an instance that starts waits for it.
+# A read-only command holds the directory during its queries: an instance that starts waits for it.
 BRIEF = " briefly"
 BRIEF_PATIENCE_SECONDS = 30.0
 
 
 def make_directory(data_dir: Path) -> Path:
-    """The directory with its true name, made if need be; only its owner may enter."""
+    """Return the real path of the directory, created if necessary; only its owner may enter it."""
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         return data_dir.resolve()
     except OSError as error:
-        raise UsageError(f"the data directory {data_dir} cannot be made: {error.strerror}") from error
+        raise UsageError(f"the data directory {data_dir} cannot be created: {error.strerror}") from error
 
 
 class DirectoryLock:
     """The right to run an instance in a data directory.
 
-    Children that are exec'ed do not inherit it (the descriptor closes on exec); it ends with `release`
-    or with the process.
+    Executed children do not inherit it (the descriptor closes on exec); it ends with `release` or with the
+    process.
     """
 
     def __init__(self, data_dir: Path, *, is_brief: bool = False) -> None:
@@ -54,10 +54,10 @@ class DirectoryLock:
         self._descriptor: int | None = None
 
     def take(self) -> None:
-        """Raises DirectoryInUse, which names the process that has it.
+        """Take the lock. Raises DirectoryInUse, which names the process that holds it.
 
-        What an instance that was killed told of itself is forgotten: a client would look for it in vain,
-        and not wait for the one that is about to start.
+        Removes the instance file of a killed instance: a client would try its old address instead of
+        waiting for the instance that is about to start.
         """
         descriptor = self._open()
         began = time.monotonic()
@@ -77,10 +77,10 @@ class DirectoryLock:
         remove_instance(self.path.parent)
 
     def release(self) -> None:
-        """The file stays: a process that removed it could break a lock that another one just took."""
+        """Release the lock. The file stays: removing it could break a lock that another process just took."""
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # also for a child that has not exec'ed yet
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # also for a child between fork and exec
             os.close(self._descriptor)
             self._descriptor = None
 
@@ -95,7 +95,7 @@ class DirectoryLock:
 
 @contextmanager
 def hold_directory(data_dir: Path) -> Iterator[Path]:
-    """The data directory, ours alone for this block. Raises DirectoryInUse when it is somebody's."""
+    """Hold the data directory during this block. Raises DirectoryInUse when another process holds it."""
     lock = DirectoryLock(make_directory(data_dir))
     lock.take()
     try:
@@ -105,7 +105,9 @@ def hold_directory(data_dir: Path) -> Iterator[Path]:
 
 
 def is_held(data_dir: Path) -> bool:
-    """Whether a living process holds this directory. Raises DatabaseUnavailable when one may not look."""
+    """Return whether a running process holds this directory. Raises DatabaseUnavailable when it cannot be
+    read.
+    """
     try:
         descriptor = os.open(data_dir / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -114,25 +116,25 @@ def is_held(data_dir: Path) -> bool:
         message = f"the data directory {data_dir} cannot be used: {error.strerror}"
         raise DatabaseUnavailable(message) from error
     try:
-        return not _try_lock(descriptor, fcntl.LOCK_SH)  # shared: two who look do not see each other
+        return not _try_lock(descriptor, fcntl.LOCK_SH)  # shared: two concurrent checks do not see each other
     finally:
         os.close(descriptor)
 
 
 def is_held_briefly(data_dir: Path) -> bool:
-    """Whether a command that only looks holds this directory."""
+    """Return whether a read-only command holds this directory."""
     with suppress(OSError), open(data_dir / LOCK_NAME, "rb") as file:
         return is_held(data_dir) and _holder(file.fileno()).endswith(BRIEF)
     return False
 
 
 def _holder(descriptor: int) -> str:
-    """What the process that has the lock wrote of itself."""
+    """Return what the process that holds the lock wrote into the file."""
     return os.pread(descriptor, 40, 0).decode("ascii", "replace").strip() or "unknown"
 
 
 def has_cluster(data_dir: Path) -> bool:
-    """Whether an embedded PostgreSQL has its data here; False when that cannot be seen."""
+    """Return whether an embedded PostgreSQL has its data here; False when that cannot be read."""
     with suppress(OSError):
         return (data_dir / "pgdata" / "PG_VERSION").is_file()
     return False
@@ -147,7 +149,7 @@ def _try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A running cograil, as others find it."""
+    """A running instance, as other processes find it."""
 
     pid: int
     conninfo: str
@@ -162,7 +164,7 @@ class Instance:
 
 
 def write_instance(instance: Instance) -> None:
-    """Tell others where we are. They see all of it or nothing."""
+    """Write the address of this instance. Readers see all of it or nothing."""
     target = instance.data_dir / INSTANCE_NAME
     document = asdict(instance) | {
         "started_at": instance.started_at.isoformat(),
@@ -181,7 +183,7 @@ def write_instance(instance: Instance) -> None:
 
 
 def read_instance(data_dir: Path) -> Instance | None:
-    """The instance that was last here; ask it whether it is alive. None when there was none."""
+    """Return the last instance of this directory, which may have ended; None when there was none."""
     try:
         document = json.loads((data_dir / INSTANCE_NAME).read_text(encoding="utf-8"))
         started_at = datetime.fromisoformat(document.pop("started_at")).astimezone(UTC)
@@ -189,10 +191,10 @@ def read_instance(data_dir: Path) -> Instance | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, TypeError, KeyError, AttributeError):
-        # Not written by this version: nobody we could talk to.
+        # Written by another version, whose protocol is unknown.
         return None
 
 
 def remove_instance(data_dir: Path) -> None:
-    """Nobody is here any more. Does nothing when that was known."""
+    """Remove the instance file, if it exists."""
     (data_dir / INSTANCE_NAME).unlink(missing_ok=True)

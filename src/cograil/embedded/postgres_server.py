@@ -1,16 +1,18 @@
-"""PostgreSQL as our own child: one call and it runs, whatever happened before.
+"""PostgreSQL as a child process: one call starts it, whatever state the last run left.
 
 Promises:
-- It dies with us. When our process is killed, the kernel asks PostgreSQL to shut down (`guest.py`).
-- It starts again after anything: kill -9 of us, of it, in the middle of initdb, a recycled process id.
-- It is durable: fsync and full_page_writes are never touched here (tests pass their own settings).
-- One instance per data directory; the second is told who the first is.
-- It listens on a Unix socket in a directory that only its owner may enter, and nowhere else.
-- As root it makes no account and changes no permission outside the data directory.
+- It ends with this process. When this process is killed, the kernel asks PostgreSQL to shut down
+  (`run_as_exec.py`).
+- It starts again after any failure: kill -9 of this process, of the server, or during initdb, and a reused
+  process id.
+- It is durable: fsync and full_page_writes are never changed here (tests pass their own settings).
+- One instance runs per data directory; the error of a second one names the first.
+- It listens only on a Unix socket in a directory that only its owner may enter.
+- As root it creates no account and changes no permission outside the data directory.
 
     DATA/pgdata         the cluster; it appears by rename, complete, or not at all
     DATA/run            the directory of the socket; a link to a short temporary one if DATA is too long
-    DATA/postgres.log   what the server says; the one before is postgres.log.1
+    DATA/postgres.log   the log of the server; postgres.log.1 is the previous one
 """
 
 from __future__ import annotations
@@ -48,8 +50,8 @@ SOCKET_PATH_BYTES = 107
 SOCKET_NAME = ".s.PGSQL.5432"
 
 ACCOUNT_HINT = (
-    "\nPostgreSQL makes no database for a user without an account, and a user namespace is refused here: "
-    "give this user a line in /etc/passwd, or set COGRAIL_DATABASE_URL to a server of your own."
+    "\nPostgreSQL creates no database for a user without an account, and user namespaces are not allowed here: "
+    "add this user to /etc/passwd, or set COGRAIL_DATABASE_URL to a server of your own."
 )
 
 SETTINGS: Mapping[str, str] = {
@@ -59,9 +61,9 @@ SETTINGS: Mapping[str, str] = {
     "max_connections": "100",
     "shared_buffers": "128MB",
     "max_wal_size": "1GB",
-    "wal_buffers": "16MB",  # of 4 a busy worker and a busy orchestrator wait for room
-    "max_logical_replication_workers": "0",  # one process less in memory
-    "jit": "off",  # our statements are short: compiling one costs more than running it
+    "wal_buffers": "16MB",  # with 4, a busy worker and a busy orchestrator wait for space
+    "max_logical_replication_workers": "0",  # saves the memory of one process
+    "jit": "off",  # statements are short: compiling one costs more than running it
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_checkpoints": "off",
@@ -74,9 +76,10 @@ Report = Callable[[str], None]
 class EmbeddedPostgres:
     """One PostgreSQL server in one data directory.
 
-    `start` must be called in the main thread: the kernel ties the life of a child to the thread that
-    made it. `report` is told, in words for people, what a long start is waiting for. `guest` overrides
-    as whom root runs the server (see `guest.py`). One that `is_brief` is waited for by the next instance that starts.
+    Call `start` in the main thread, because the kernel ends a child together with the thread that created
+    it. `report` receives messages about the reason of a long start. `guest` overrides the user that runs
+    the server for root (see `run_as_exec.py`). The next instance that starts waits for one that is
+    `is_brief`.
     """
 
     def __init__(
@@ -109,12 +112,12 @@ class EmbeddedPostgres:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the server while it is ours and running."""
+        """Return the process id of the server while it runs as a child of this process."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
     @property
     def conninfo(self) -> str:
-        """How to connect to the product's database."""
+        """Return the connection string of cograil's database."""
         return make_conninfo(host=str(self._socket_dir()), port="5432", user=SUPERUSER, dbname=DATABASE)
 
     def __enter__(self) -> Self:
@@ -127,10 +130,10 @@ class EmbeddedPostgres:
         self.stop()
 
     def start(self) -> str:
-        """Run the server, wait until it answers and has our database; how to connect to that.
+        """Start the server, wait until it answers and has the database, and return the connection string.
 
-        Raises DirectoryInUse when another instance is here, DatabaseUnavailable, with the last words
-        of the server, when it does not come up. Nothing is left running then.
+        Raises DirectoryInUse when another instance runs here, DatabaseUnavailable with the end of the
+        server's log when it does not start. No process is left running then.
         """
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(
@@ -148,7 +151,7 @@ class EmbeddedPostgres:
             raise
 
     def stop(self) -> None:
-        """Shut down cleanly; by force only if that takes a minute. Does nothing when not running."""
+        """Shut down cleanly; by force only after a minute. Does nothing when the server is not running."""
         if self._process is not None:
             _end(self._process)
             self._process = None
@@ -171,17 +174,19 @@ class EmbeddedPostgres:
         self._run(programs, guest, predecessor.environment())
 
     def _programs(self) -> Binaries:
-        """Those of the version that made the cluster: PostgreSQL reads no other version's files."""
+        """Return the programs of the version that created the cluster: PostgreSQL reads no other version's
+        files.
+        """
         with suppress(FileNotFoundError):
             made_by = int((self.cluster / "PG_VERSION").read_text(encoding="ascii"))
             return binaries(made_by)
         return binaries(self._version)
 
     def _make_cluster(self, programs: Binaries, guest: str) -> None:
-        """A kill in the middle leaves a directory that the next start removes."""
+        """Create the cluster. A kill leaves a directory that the next start removes."""
         for left_over in self.data_dir.glob("pgdata.new-*"):
             shutil.rmtree(left_over, ignore_errors=True)
-        self._report(f"making a new database{in_words(guest)}")
+        self._report(f"creating a new database{in_words(guest)}")
         new = Path(tempfile.mkdtemp(prefix="pgdata.new-", dir=self.data_dir))
         hand_over([new], guest)
         command = command_as(guest, self.data_dir, _initdb(programs, new))
@@ -197,12 +202,12 @@ class EmbeddedPostgres:
         _sync_directory(self.data_dir)
 
     def _socket_dir(self) -> Path:
-        """Where the socket is: DATA/run itself, or what it links to."""
+        """Return the directory of the socket: DATA/run itself, or its target."""
         run = self.data_dir / "run"
         return run.readlink() if run.is_symlink() else run
 
     def _make_socket_dir(self) -> None:
-        """Anew each time, so that no socket or lock of a dead server is in the way."""
+        """Create the directory again for each start, so that it has no socket or lock of a dead server."""
         self._remove_socket_dir()
         run = self.data_dir / "run"
         if _fits(run):
@@ -238,7 +243,7 @@ class EmbeddedPostgres:
             self._spawn(command, environment)
             if self._becomes_ready():
                 return
-            # Children of a killed server still hold its shared memory; they are about to notice.
+            # Children of a killed server still hold its shared memory; they end soon.
             if "shared memory block" not in self._last_words() or time.monotonic() > until:
                 raise DatabaseUnavailable(f"PostgreSQL did not start ({self.log}):\n{self._last_words()}")
             self._report("waiting for the last processes of the previous PostgreSQL")
@@ -254,11 +259,11 @@ class EmbeddedPostgres:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**_environment(), **environment},
-                start_new_session=True,  # an interrupt from the keyboard is for us to pass on
+                start_new_session=True,  # this process passes keyboard interrupts on
             )
 
     def _becomes_ready(self) -> bool:
-        """True when it answers, False when it ended. Crash recovery may take its time."""
+        """Return True when the server answers, False when it ended. Crash recovery may take a while."""
         began = last_report = time.monotonic()
         pause = 0.01
         while self.pid is not None:
@@ -284,7 +289,7 @@ class EmbeddedPostgres:
 
 
 def create_database(conninfo: str, name: str) -> str:
-    """Make this database unless it exists; how to connect to it."""
+    """Create this database unless it exists; return its connection string."""
     with psycopg.connect(conninfo, autocommit=True) as connection:
         if not connection.execute("select 1 from pg_database where datname = %s", [name]).fetchone():
             with suppress(psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
@@ -293,7 +298,9 @@ def create_database(conninfo: str, name: str) -> str:
 
 
 def _initdb(programs: Binaries, new: Path) -> list[str]:
-    """The same order of text on every machine; passwords nowhere, because only a socket is open."""
+    """Return the arguments: the same text order on every machine; no passwords, because only a socket is
+    open.
+    """
     command = [str(programs.path("initdb")), "-D", str(new), "-U", SUPERUSER, "--encoding=UTF8", "--locale=C"]
     if programs.version >= 17:
         command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
@@ -301,20 +308,22 @@ def _initdb(programs: Binaries, new: Path) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Nothing of ours that could change what PostgreSQL does, and no secrets."""
+    """Return an environment without secrets and without variables that change PostgreSQL's behaviour."""
     inherited = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH")
     return {name: os.environ[name] for name in inherited if name in os.environ} | {"LC_ALL": "C"}
 
 
 def _fits(directory: Path) -> bool:
-    """Short enough for a socket, and neither a list of hosts for a client nor the end of a quoted name."""
+    """Return whether the path is short enough for a socket, and neither a host list nor a quote for a
+    client.
+    """
     if set(str(directory)) & {",", '"'}:
         return False
     return len(os.fsencode(directory / SOCKET_NAME)) <= SOCKET_PATH_BYTES
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Fast shutdown; then immediate, which recovers at the next start; then the hard way."""
+    """Shut down fast; then immediately, which recovers at the next start; then by SIGKILL."""
     for number, seconds in ((signal.SIGINT, STOP_SECONDS), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 10.0)):
         process.send_signal(number)
         with suppress(subprocess.TimeoutExpired):

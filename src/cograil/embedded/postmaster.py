@@ -1,7 +1,8 @@
-"""The server that ran in a cluster before us, as its `postmaster.pid` tells.
+"""The previous server of a cluster, according to its `postmaster.pid`.
 
-We hold the lock of the data directory, so the process that started that server is dead. Either the server is still
-shutting down, and we wait; or it is dead, and its process id may belong to a stranger by now.
+This process holds the lock of the data directory, so the process that started that server is dead. Either
+the server is still shutting down, and the start waits; or it is dead, and its process id may belong to
+another process.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ WAIT_SECONDS = 60.0
 
 
 class Predecessor:
-    """The previous server of this cluster, if it left a trace."""
+    """The previous server of this cluster, if its file exists."""
 
     def __init__(self, cluster: Path) -> None:
         self.cluster = cluster
         self.pid = _recorded_pid(cluster / "postmaster.pid")
 
     def end(self, report: Callable[[str], None]) -> None:
-        """Return when it does not run any more. Raises DatabaseUnavailable if it will not go."""
+        """Wait until it has ended. Raises DatabaseUnavailable when it does not shut down."""
         if self.pid is None or not self._is_running():
             return
         report(f"waiting for the previous PostgreSQL (process {self.pid}) to shut down")
@@ -43,16 +44,17 @@ class Predecessor:
             time.sleep(0.02)
 
     def environment(self) -> Mapping[str, str]:
-        """Tells the new server to overlook this process id, which is a stranger's or a zombie's.
+        """Return the variable that makes the new server ignore this process id of another process or a
+        zombie.
 
         PostgreSQL would refuse to start while a process of that id lives. Removing postmaster.pid would
-        help too, but that file also leads it to the shared memory of orphaned backends: this check, which
+        also help, but PostgreSQL finds the shared memory of orphaned backends through it: this check, which
         keeps two servers from writing to one cluster, must stay.
         """
         return {} if self.pid is None else {"PG_GRANDPARENT_PID": str(self.pid)}
 
     def _is_running(self) -> bool:
-        """Whether the process of that id is a server of this cluster; a zombie is not."""
+        """Return whether the process of that id is a server of this cluster; a zombie is not."""
         return self.pid is not None and os.fsencode(self.cluster) in _arguments(self.pid)
 
 

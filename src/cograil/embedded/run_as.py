@@ -1,13 +1,13 @@
-"""As whom PostgreSQL runs. A person runs it as themselves; root cannot, for PostgreSQL refuses that.
+"""The user that runs PostgreSQL, which refuses to run as root.
 
-Nor can, for its first start, a number without an account, as in many containers: that one is the guest of a
-user namespace, where it has the number of an account.
+An ordinary user runs it as themselves. A user id without an account, as in many containers, cannot run its
+first start; it runs in a user namespace, in which it has the id of an account.
 
 Root runs it, in this order, as
 1. the owner of the cluster, if that is not root;
-2. the guest of a user namespace: no account, no other owner of files;
+2. the user of a user namespace: this needs no account and no other owner of files;
 3. an existing account, `postgres` or `nobody`, where namespaces are forbidden (many containers).
-What counts is a trial: whether the server's program runs that way, in this directory.
+The first that can start the server's program in this directory is used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ACCOUNTS = ("postgres", "nobody")
 
 
 def choose_guest(programs: Binaries, data_dir: Path, cluster: Path) -> str:
-    """The first guest that can run PostgreSQL here. Raises DatabaseUnavailable when none can."""
+    """Return the first candidate that can run PostgreSQL here. Raises DatabaseUnavailable when none can."""
     tried = []
     for guest in _guests(cluster):
         refusal = _refusal(guest, programs, data_dir)
@@ -43,22 +43,22 @@ def choose_guest(programs: Binaries, data_dir: Path, cluster: Path) -> str:
 
 
 def command_as(guest: str, directory: Path, command: list[str]) -> list[str]:
-    """The command, wrapped so that it runs as this guest and ends with our process."""
+    """Return the command, wrapped so that it runs as this user and ends with this process."""
     script = [sys.executable, "-I", "-S", str(guest_script.__file__)]
     return [*script, guest, str(os.getpid()), str(directory), *command]
 
 
 def in_words(guest: str) -> str:
-    """Whose a new cluster is, where that is not who started us."""
+    """Return the owner of a new cluster as text, when it is not the user that started cograil."""
     if guest in (SELF, NAMESPACE):
         return ""
     uid = int(guest.partition(":")[0])
     name = pwd.getpwuid(uid).pw_name if guest_script.has_account(uid) else str(uid)
-    return f"; it belongs to {name}, as whom root runs PostgreSQL where it may not make a user namespace"
+    return f"; it belongs to {name}, because root runs PostgreSQL as this user where user namespaces are not allowed"
 
 
 def hand_over(paths: list[Path], guest: str) -> None:
-    """Make the guest the owner of these trees. Does nothing where it is."""
+    """Make the user the owner of these trees, unless it is already."""
     if os.geteuid() != 0:
         return
     uid, gid = (0, 0) if guest in (SELF, NAMESPACE) else map(int, guest.split(":"))
@@ -68,7 +68,7 @@ def hand_over(paths: list[Path], guest: str) -> None:
         for directory, _, files in os.walk(top, topdown=False):
             for name in files:
                 os.lchown(os.path.join(directory, name), uid, gid)
-            # The top last: it tells whether all is handed over, also after a kill in between.
+            # The root of the tree last: its owner shows that the whole tree is done.
             os.lchown(directory, uid, gid)
 
 
@@ -90,7 +90,7 @@ def _guests(cluster: Path) -> Iterator[str]:
 
 
 def _refusal(guest: str, programs: Binaries, data_dir: Path) -> str | None:
-    """Why this guest cannot run the server; None when it can."""
+    """Return why this user cannot run the server; None when it can."""
     trial = command_as(guest, data_dir, [str(programs.path("postgres")), "--version"])
     done = subprocess.run(trial, capture_output=True, text=True, check=False)
     return None if done.returncode == 0 else done.stderr.strip()[-300:] or f"exit code {done.returncode}"

@@ -1,16 +1,16 @@
-"""The last steps between our process and PostgreSQL: become who may run it, then exec.
+"""Starts PostgreSQL as another user: changes the user, then executes the server.
 
-Run as a script of its own (`python -I -S guest.py GUEST PARENT DIRECTORY COMMAND...`), with nothing but
-the standard library. Steps between fork and exec need a fresh process: in a process with threads they
-may deadlock.
+It runs as a separate script (`python -I -S run_as_exec.py GUEST PARENT DIRECTORY COMMAND...`) and uses only the
+standard library. These steps need a fresh process: between fork and exec of a process with threads they may
+deadlock.
 
 GUEST is one of
-    self            run as we are
-    namespace       the same in a user namespace of its own, where we go by the number of some account
-                    that is there, and is not root's. PostgreSQL refuses to run as 0, and initdb to run as
-                    somebody without an account; whatever we own stays accessible, and none is made.
-    UID:GID         root as that user. It keeps the one capability of entering directories that only
-                    root may enter, because the virtual environment is often in one.
+    self            the current user
+    namespace       the current user, in a user namespace in which it has the id of an existing account other
+                    than root. PostgreSQL refuses to run as root, and initdb without an account. Files of the
+                    user stay accessible, and no account is created.
+    UID:GID         that user, started by root. It keeps one capability, to enter directories that only root may
+                    enter, because the virtual environment is often in one.
 
 On Linux the kernel sends SIGINT, which is PostgreSQL's fast shutdown, when the parent dies.
 """
@@ -23,8 +23,8 @@ import pwd
 import signal
 import sys
 
-# Who we may be called in a namespace, the first that has an account: the first person; daemon or bin, which
-# every system has that has users at all; nobody, who inside also owns all that belongs to others.
+# The user ids in a namespace, of which the first with an account is used: the first ordinary user; daemon or
+# bin, which every system with accounts has; nobody, which also owns the files of unmapped users.
 NAMES_INSIDE = (1000, 1, 2, 65534)
 
 CLONE_NEWUSER = 0x10000000
@@ -37,14 +37,14 @@ CAPABILITY_VERSION_3 = 0x20080522
 
 
 def main(guest: str, parent: str, directory: str, *command: str) -> None:
-    """Become the guest, tie our life to the parent's, enter the directory, exec the command."""
+    """Become the user, end with the parent, enter the directory, execute the command."""
     if guest == "namespace":
         enter_namespace()
     elif guest != "self":
         uid, gid = guest.split(":")
         become(int(uid), int(gid))
     if sys.platform == "linux":
-        # After the change of credentials, which clears it.
+        # After the change of credentials, which clears the setting.
         call("prctl", PR_SET_PDEATHSIG, int(signal.SIGINT), 0, 0, 0)
     if os.getppid() != int(parent):
         sys.exit("the parent is gone")
@@ -53,7 +53,7 @@ def main(guest: str, parent: str, directory: str, *command: str) -> None:
 
 
 def enter_namespace() -> None:
-    """Be somebody with an account in a new user namespace, and who we are outside."""
+    """Enter a new user namespace, as a user with an account there that is this user outside."""
     uid, gid, inside = os.getuid(), os.getgid(), name_inside()
     call("unshare", CLONE_NEWUSER)
     write("/proc/self/setgroups", "deny")
@@ -62,12 +62,12 @@ def enter_namespace() -> None:
 
 
 def name_inside() -> int:
-    """The first of NAMES_INSIDE that has an account here; the first of all when none has."""
+    """Return the first of NAMES_INSIDE that has an account here; the first of all when none has."""
     return next((uid for uid in NAMES_INSIDE if has_account(uid)), NAMES_INSIDE[0])
 
 
 def has_account(uid: int) -> bool:
-    """Whether somebody goes by this number."""
+    """Return whether this user id has an account."""
     try:
         return bool(pwd.getpwuid(uid))
     except KeyError:
@@ -75,8 +75,8 @@ def has_account(uid: int) -> bool:
 
 
 def become(uid: int, gid: int) -> None:
-    """Be this user, with CAP_DAC_OVERRIDE and no other capability, also after exec."""
-    # Without this bit access(2), by which PostgreSQL finds its own files, ignores capabilities.
+    """Become this user, with CAP_DAC_OVERRIDE and no other capability, also after exec."""
+    # Without this bit access(2), which PostgreSQL uses to find its own files, ignores capabilities.
     call("prctl", PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0)
     os.setgroups([])
     os.setresgid(gid, gid, gid)
@@ -85,7 +85,7 @@ def become(uid: int, gid: int) -> None:
 
 
 def keep_capability(capability: int) -> None:
-    """Give up all capabilities but this one, and hand it on through exec."""
+    """Drop all capabilities but this one, and keep it across exec."""
     only = 1 << capability
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     effective_permitted_inheritable = (ctypes.c_uint32 * 6)(only, only, only, 0, 0, 0)

@@ -47,7 +47,7 @@ def apply_signal(job: WorkingCopy, signal: Signalled) -> None:
     """Apply a decision. When the node does not wait for one, only record a warning."""
     node = job.workflow.nodes.get(signal.node_id)
     if node is None or not is_open(node, job.find(signal.node_id), job.now):
-        message = f"{signal.name} by {signal.by} came when nobody waited for it"
+        message = f"{signal.name} by {signal.by} arrived while the node did not wait for it"
         job.event("warning", signal.node_id, code="late_signal", message=message, by=signal.by)
         return
     _decide(job, job.row(signal.node_id), DECISIONS[signal.name], signal.by, signal.reason, signal.data)
@@ -58,7 +58,13 @@ def time_out(job: WorkingCopy, write: NodeWrite, node: WorkflowNode) -> None:
     assert node.approval is not None
     if node.approval.on_timeout == "fail":
         seconds = f"{node.approval.timeout_seconds:.15g}"
-        job.fail(write, {"code": "approval_timeout", "message": f"nobody answered within {seconds} seconds"})
+        job.fail(
+            write,
+            {
+                "code": "approval_timeout",
+                "message": f"the approval was not answered within {seconds} seconds",
+            },
+        )
     else:
         _decide(job, write, "rejected", None, "timeout", None)
 

@@ -150,7 +150,9 @@ def _target_path(call: GatewayCall, path: str) -> str:
 
 
 def _redacted(refusal: Refusal) -> Refusal:
-    """Return the error with our own text for each code: the texts of the API name jobs, nodes and workers."""
+    """Return the error with the gateway's own text for each code: the texts of the API name jobs, nodes and
+    workers.
+    """
     problems = tuple(
         replace(problem, message=_error_text(problem.code, refusal.status)) for problem in refusal.problems
     )
@@ -162,7 +164,7 @@ def _error_text(code: str, status: int) -> str:
 
 
 def _own_response(call: GatewayCall, path: str, response: UpstreamResponse) -> Response:
-    """Return the response of the upstream unchanged. Errors get our own text, without names of the API."""
+    """Return the response of the upstream unchanged. Errors get the gateway's own text."""
     if path not in REPORTS and response.status >= 500:
         raise Refusal(502, "bad_gateway", "the orchestrator failed")
     if 400 <= response.status < 500:

@@ -1,4 +1,4 @@
-"""An event of an app or of a handler: checked once, in one place."""
+"""Events of apps and handlers, and their validation."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _TYPE = re.compile(r"[a-z][a-z0-9_-]*(?:\.[A-Za-z0-9_-]+)+")
 
 
 class AppEvent(NamedTuple):
-    """What an attempt tells; `data` and `checkpoint` are JSON text, no checkpoint leaves the last as it is.
+    """An event of an attempt; `data` and `checkpoint` are JSON text. Without a checkpoint the last one
+    stays.
 
-    `mark` is its own: a caller that repeats it because an answer was lost does not record it twice.
+    `mark` identifies the event: a repetition after a lost response is not recorded twice.
     """
 
     mark: str
@@ -33,7 +34,9 @@ class AppEvent(NamedTuple):
 def checked_event(
     type: str, subject: str, data: Mapping[str, Json], most_bytes: int = MAX_DATA_BYTES
 ) -> bytes:
-    """The data as text. Raises InvalidInput: a type is a name with dots, not of cograil's own."""
+    """Return the data as text. Raises InvalidInput: a type is a name with dots, and not one of cograil's
+    own.
+    """
     if not _TYPE.fullmatch(type) or len(type) > 128 or type.startswith("cograil."):
         message = "a type is a name such as captures.sealed, and does not begin with cograil."
         raise InvalidInput([Problem("invalid_value", message, "/type")])

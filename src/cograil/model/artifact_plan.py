@@ -1,4 +1,4 @@
-"""Which artifacts are fetched before the container runs and which after, and in what order."""
+"""The order in which artifacts run, before and after the container."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from cograil.model.container_spec import JOB, Artifact, InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class ArtifactPlan:
-    """Each after what it depends on, else in the order given."""
+    """The artifacts before and after the container, each after its dependency, otherwise in the given
+    order.
+    """
 
     before: tuple[Artifact, ...]
     after: tuple[Artifact, ...]
 
 
 def make_plan(artifacts: Sequence[Artifact]) -> ArtifactPlan:
-    """The plan of these artifacts. Raises InvalidRequest for one that could not be carried out.
+    """Return the plan of these artifacts. Raises InvalidRequest when they cannot be ordered.
 
-    After the job comes what depends on it, directly or by another; all else comes before.
+    Artifacts that depend on the job, directly or through others, run after it; all others run before it.
     """
     known = {artifact.id: artifact for artifact in artifacts}
     if len(known) < len(artifacts):
         twice = next(artifact.id for artifact in artifacts if known[artifact.id] is not artifact)
-        raise InvalidRequest(f"artifacts: the id {twice!r} is given twice")
+        raise InvalidRequest(f"artifacts: the id {twice!r} is used twice")
     chains = {artifact.id: _chain(artifact, known) for artifact in artifacts}
     in_order = sorted(artifacts, key=lambda artifact: len(chains[artifact.id]))
     return ArtifactPlan(
@@ -34,16 +36,16 @@ def make_plan(artifacts: Sequence[Artifact]) -> ArtifactPlan:
 
 
 def _chain(artifact: Artifact, known: dict[str, Artifact]) -> list[str]:
-    """What has to be done before it, the nearest first."""
+    """Return the dependencies of this artifact, the nearest first."""
     chain: list[str] = []
     step = artifact
     while step.depends is not None:
         if step.depends in chain or step.depends == artifact.id:
-            raise InvalidRequest(f"artifacts: {artifact.id!r} waits for itself")
+            raise InvalidRequest(f"artifacts: {artifact.id!r} depends on itself")
         chain.append(step.depends)
         if step.depends == JOB:
             break
         if step.depends not in known:
-            raise InvalidRequest(f"artifacts: {step.id!r} depends on {step.depends!r}, which there is not")
+            raise InvalidRequest(f"artifacts: {step.id!r} depends on {step.depends!r}, which does not exist")
         step = known[step.depends]
     return chain

@@ -1,4 +1,4 @@
-"""What a caller says of a container: what runs, how much it may use, which files go in and out."""
+"""The request of a container: its image and command, its resources, and its artifacts."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from cograil.workspace import WorkspaceError, split_path
 MAX_COMMAND = 128 * 1024
 MAX_CONTENT = 1024 * 1024
 MAX_ENVIRONMENT_BYTES = 128 * 1024
-CPU, MEMORY_MB, TIMEOUT_SECONDS, WORKSPACE = 1.0, 512, 1800, "/workspace"  # where nothing is said
+CPU, MEMORY_MB, TIMEOUT_SECONDS, WORKSPACE = 1.0, 512, 1800, "/workspace"  # the defaults
 SYSTEM = ("proc", "sys", "dev")
-JOB = "job"  # what an artifact depends on that runs after it
+JOB = "job"  # an artifact that depends on this runs after the container
 
-_ENVIRONMENT_NAME = re.compile(r"[^=\0]+")  # shells know fewer names; programs read them all the same
+_ENVIRONMENT_NAME = re.compile(r"[^=\0]+")  # shells accept fewer names; programs read all of them
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 
 
 class InvalidRequest(UsageError):
-    """The request cannot be understood; the message names the field."""
+    """The request is invalid; the message names the field."""
 
     code, status = "invalid_request", 400
 
@@ -38,7 +38,7 @@ def _path(value: str) -> str:
 
 
 def _place(value: str) -> str:
-    """A path that may be the workspace itself."""
+    """Return a path that may be the workspace itself."""
     try:
         split_path(value, is_root_allowed=True)
     except WorkspaceError as error:
@@ -70,17 +70,17 @@ def _image(value: str) -> str:
 
 
 def _mount(value: str) -> str:
-    """Where the workspace is in the container. Nothing the system needs may be covered by it."""
+    """Return the path of the workspace in the container. It may not hide a system directory."""
     path = PurePosixPath(value)
     is_plain = value.isprintable() and ".." not in path.parts and ":" not in value
     if not path.is_absolute() or len(path.parts) < 2 or not is_plain or path.parts[1] in SYSTEM:
-        raise ValueError("must be an absolute path that the system does not need")
+        raise ValueError("must be an absolute path outside of system directories")
     return str(path)
 
 
 def _artifact_id(value: str) -> str:
     if value == JOB:
-        raise ValueError('must not be "job": that is what artifacts after the job depend on')
+        raise ValueError('must not be "job": artifacts use this name to depend on the job')
     return value
 
 
@@ -100,7 +100,7 @@ Url = Annotated[str, Field(max_length=4096), AfterValidator(_url)]
 
 
 class Part(BaseModel):
-    """What is not named is refused."""
+    """A part of the request. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
 
@@ -119,7 +119,7 @@ class Download(_Artifact):
 
 
 class Write(_Artifact):
-    """A file with this content."""
+    """A file with the given content."""
 
     type: Literal["write"]
     content: Annotated[str, Field(min_length=1, max_length=MAX_CONTENT)] = Field(alias="in")
@@ -127,7 +127,7 @@ class Write(_Artifact):
 
 
 class Unarchive(_Artifact):
-    """What is in an archive, or in one directory of it."""
+    """The content of an archive, or of one directory of it."""
 
     type: Literal["unarchive"]
     source: Path = Field(alias="in")
@@ -136,7 +136,7 @@ class Unarchive(_Artifact):
 
 
 class Upload(_Artifact):
-    """A file put to a URL."""
+    """The upload of a file to a URL with PUT."""
 
     type: Literal["upload"]
     source: Path = Field(alias="in")
@@ -172,7 +172,7 @@ Artifact = Download | Write | Unarchive | Upload | Read | Archive | List
 
 
 class ContainerBody(Part):
-    """A container with its artifacts. Zero means what saying nothing means."""
+    """A container with its artifacts. Zero means the default."""
 
     image: Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_image)]
     command: Annotated[str, Field(max_length=MAX_COMMAND), AfterValidator(_text)] = ""
@@ -189,17 +189,17 @@ class ContainerBody(Part):
 
     @property
     def cpus(self) -> float:
-        """How many processors it may use."""
+        """Return the number of processors it may use."""
         return self.cpu or CPU
 
     @property
     def memory_mb(self) -> int:
-        """How much memory it may use."""
+        """Return the memory it may use."""
         return self.memory or MEMORY_MB
 
     @property
     def seconds(self) -> int:
-        """How long it may run."""
+        """Return the maximum run time."""
         return self.timeout_seconds if self.timeout_seconds > 0 else TIMEOUT_SECONDS
 
 
@@ -207,7 +207,7 @@ B = TypeVar("B", bound=ContainerBody)
 
 
 def read_body(value: Any, kind: type[B]) -> B:
-    """What this says. Raises InvalidRequest, which names the first field that is wrong."""
+    """Return the parsed body. Raises InvalidRequest, which names the first invalid field."""
     if not isinstance(value, dict):
         raise InvalidRequest("the body must be an object")
     try:
@@ -223,7 +223,9 @@ def read_body(value: Any, kind: type[B]) -> B:
 
 
 def _said(value: dict[str, Any]) -> dict[str, Any]:
-    """Without what is null, which means what saying nothing means: clients in Go write so what is empty."""
+    """Return the fields that are not null. Null means the default, because clients in Go write null for
+    empty values.
+    """
     fields = {name: item for name, item in value.items() if item is not None}
     if isinstance(callback := fields.get("callback"), dict):
         fields["callback"] = {name: item for name, item in callback.items() if item is not None}
@@ -243,7 +245,9 @@ def _said_of_artifact(artifact: dict[str, Any]) -> dict[str, Any]:
 
 
 def _where(steps: tuple[int | str, ...]) -> str:
-    """`artifacts[0].out`. The kind of an artifact is left out: callers do not write it."""
+    """Return the location as `artifacts[0].out`. It omits the kind of the artifact, which callers do not
+    write.
+    """
     text = ""
     for place, step in enumerate(steps):
         if isinstance(step, int):

@@ -1,11 +1,11 @@
-"""How much work expressions may cause, counted in steps.
+"""Budgets for the evaluation of expressions, counted in steps.
 
-A step is about what it takes to compare two numbers (0.1 to 0.2 microseconds). Steps are counted and not
-timed, so that a decision about a job stays a pure function. A clock may be handed in as a backstop, for
-work that the count gets wrong.
+A step costs about as much as the comparison of two numbers (0.1 to 0.2 microseconds). Steps are counted and
+not timed, so that a decision about a job stays a pure function. A caller may pass a clock as an additional
+limit, in case steps are slower than expected.
 
-Two limits apply at the same time. A *node* that needs too many steps fails with `expression_too_costly`.
-A *pass* over a job that has used up its allowance stops before the next node, and another pass goes on.
+Two limits apply at the same time. A *node* that needs too many steps fails with `expression_too_costly`. A
+*pass* over a job that has used its allowance stops before the next node, and another pass continues.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Clock = Callable[[], float]
 
 
 class AllowanceSpent(Exception):
-    """This pass has no steps left for the job. The node it was at is evaluated again in another pass."""
+    """This pass has no steps left for the job. Another pass evaluates the current node again."""
 
 
 class ExpressionTooCostly(RenderError):
-    """The expressions of one node need more steps or time than a node may have."""
+    """The expressions of one node need more steps or time than the limit of a node."""
 
     def __init__(self, limit: str, expression: str = "", node_id: str = "") -> None:
         self.limit = limit
@@ -44,12 +44,12 @@ class ExpressionTooCostly(RenderError):
         what = f"`{_shortened(expression)}`" if expression else "the expression"
         super().__init__(
             "expression_too_costly",
-            f"{where}{what} needs more than {limit}, which is all that one node may use; "
-            "compare smaller values, or do this in a task",
+            f"{where}{what} needs more than {limit}, the limit of one node; "
+            "compare smaller values, or compute this in a task",
         )
 
     def located(self, expression: str = "", node_id: str = "") -> ExpressionTooCostly:
-        """The same error, with the expression and the node that caused it; what is known already stays."""
+        """Return the same error with the expression and the node that caused it; keeps what is set already."""
         return ExpressionTooCostly(self.limit, self.expression or expression, node_id)
 
 
@@ -58,7 +58,7 @@ def _shortened(text: str) -> str:
 
 
 class Equal(Protocol):
-    """Whether two values are the same; counts what that takes."""
+    """Compares two values and counts the steps of the comparison."""
 
     def __call__(self, budget: Budget, left: Json, right: Json) -> bool: ...
 
@@ -66,8 +66,8 @@ class Equal(Protocol):
 class Budget:
     """Counts the steps of one pass over one job, and of each node in it.
 
-    `allowance` None leaves the pass unlimited; `node_steps` always applies. From `soft_allowance` on no other
-    node is begun, while the one at hand may go on. `used` counts all steps.
+    `allowance` None leaves the pass unlimited; `node_steps` always applies. Beyond `soft_allowance` no
+    other node begins; the current one continues. `used` counts all steps.
     """
 
     __slots__ = (
@@ -105,17 +105,19 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether this pass should not begin another node."""
+        """Whether this pass should begin no other node."""
         return self.used >= self._soft_allowance
 
     def begin_node(self) -> None:
-        """From here on the steps are those of another node."""
+        """Begin another node: count its steps from zero."""
         self._node_end = self.used + self._node_steps
         self._node_started_at = None
         self._set_stop()
 
     def begin_next_node(self) -> bool:
-        """Begin another node, as `begin_node` does. False, and nothing changes, when this pass should not."""
+        """Begin another node, as `begin_node` does. Returns False and changes nothing when this pass should
+        not.
+        """
         if self.used >= self._soft_allowance:
             return False
         if self.used + self._node_steps != self._node_end:
@@ -129,7 +131,7 @@ class Budget:
             self._check_limits()
 
     def contains(self, members: list[Json], member: Json, equal: Equal) -> bool:
-        """Whether a list has this member. A long list is indexed once and then looked up in."""
+        """Return whether a list has this member. A long list is indexed once."""
         if len(members) < MIN_INDEXED_MEMBERS:
             return self._finds(members, member, equal)
         index = self._index_of(members)
@@ -167,7 +169,9 @@ class Budget:
         self._set_stop()
 
     def _set_stop(self) -> None:
-        """The count at which to look again. Without `min`: this is done for each node of each pass."""
+        """Set the count of the next check. Written without `min`, because it runs for each node of each
+        pass.
+        """
         stop = self._node_end
         stop = min(stop, self._allowance)
         if self._clock is not None and stop > self.used + STEPS_BETWEEN_CLOCK_READS:
@@ -176,7 +180,7 @@ class Budget:
 
 
 class _Index:
-    """The members of a list by value. It keeps the list, so that its id is not used for another one."""
+    """The members of a list by value. It keeps the list alive, so that its id is not reused."""
 
     __slots__ = ("compounds", "keys", "members")
 
@@ -193,5 +197,5 @@ class _Index:
 
 
 def _key_of(value: Json) -> Any:
-    """What stands for a plain value in an index: true is not 1, and 1 is 1.0."""
+    """Return the index key of a plain value: true differs from 1, and 1 equals 1.0."""
     return (value,) if isinstance(value, bool) else value

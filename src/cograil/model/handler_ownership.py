@@ -1,7 +1,7 @@
-"""Which handlers and workflows belong to an app, so that only jobs of that app use them.
+"""Handlers and workflows that belong to an app, so that only jobs of the app use them.
 
-The handlers of an app are named `<app>.<what>`, and its workflows `cograil.<what>`. An app that also offers a
-handler to the workflows of users (as `containers` offers `container`) registers it without this prefix.
+The handlers of an app are named `<app>.<name>`, and its workflows `cograil.<name>`. A handler that an app
+offers to the workflows of users (as `containers` offers `container`) is registered without this prefix.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ ENGINE = "cograil"  # owns `cograil.bulk`, and every workflow id that begins wit
 
 @cache
 def app_names() -> frozenset[str]:
-    """The names of the installed apps, enabled or not; none of them is imported."""
+    """Return the names of the installed apps, enabled or not, without importing them."""
     return frozenset(point.name for point in entry_points(group=APP_GROUP))
 
 
 def owner_of_handler(name: str) -> str | None:
-    """The app to which a handler of this name belongs; None: any workflow may name it."""
+    """Return the app that owns a handler of this name; None when any workflow may use it."""
     prefix, dot, _ = name.partition(".")
     if not dot:
         return None
@@ -31,12 +31,12 @@ def owner_of_handler(name: str) -> str | None:
 
 
 def is_reserved_workflow(workflow_id: str) -> bool:
-    """Whether only an app may publish a workflow of this id."""
+    """Return whether only an app may publish a workflow of this id."""
     return workflow_id.startswith(f"{ENGINE}.")
 
 
 def foreign_handlers(workflow: Workflow) -> Iterator[tuple[str, str, str]]:
-    """Node, handler and owner of every handler in this workflow that belongs to another app."""
+    """Yield node, handler and owner of every handler in this workflow that belongs to another app."""
     for node in workflow.nodes.values():
         owner = owner_of_handler(node.handler)
         if owner is not None and owner != workflow.app:

@@ -1,8 +1,8 @@
-"""Hops: how often a thing has gone round from us to a receiver and back, told by `cograil-hop`.
+"""Hop counts, which end loops between cograil and its receivers; the header is `cograil-hop`.
 
-What we tell others names the hop. A receiver that answers an event by asking us for something hands the
-header on, as any gateway does; the job that it submits remembers it among its labels, and what is told of
-that job is one hop further. So a circle ends, wherever it was closed.
+Every outgoing event carries the hop count. A receiver that reacts with a request passes the header on, as a
+gateway does. The submitted job stores the count among its labels, and its events carry the next number. A
+count above the limit ends the loop, wherever it was closed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ MAX_HOPS = 3
 
 
 def hops_of(labels: Mapping[str, str] | None) -> int:
-    """How many hops a job with these labels is away from somebody who began by himself."""
+    """Return how many hops lie between the first request and a job with these labels."""
     text = (labels or {}).get(HOP, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 3 else 0

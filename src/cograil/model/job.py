@@ -47,7 +47,7 @@ class NodeState:
 
 
 def shown_node_status(status: str) -> str:
-    """The state of a node as people read it: what is `dispatched` for programs is queued."""
+    """Return the display status of a node: `dispatched` is shown as queued."""
     return "queued" if status == "dispatched" else status
 
 
@@ -145,8 +145,9 @@ class Started(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """The attempt is gone: its worker died (`worker_lost`) or handed it back (`released`), or its time was up
-    (`timeout`)."""
+    """The attempt is gone: its worker died (`worker_lost`) or released it (`released`), or its time was
+    over (`timeout`).
+    """
 
     node_id: str
     attempt: int
@@ -167,7 +168,7 @@ class Late(NamedTuple):
 
 
 class ExpandMore(NamedTuple):
-    """A fan-out has more children to make."""
+    """A fan-out has more children to create."""
 
     node_id: str
 
@@ -181,7 +182,7 @@ class CancelRequested:
 
 
 class Resumed(NamedTuple):
-    """The job may go on: it was admitted, or a pause has ended."""
+    """The job may continue: it was admitted, or a pause has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,12 +266,10 @@ class TaskWrite:
     timeout_seconds: float
     params: bytes | None
     limit: TaskLimit | None = None
-    is_exclusive: bool = False  # its worker may hold nothing else: it would take that down too
-    is_resumed: bool = (
-        False  # its work may go on meanwhile without anybody: it comes before what has not begun
-    )
-    is_last: bool = False  # with its success the job is over, if nothing else happens to it before
-    key_root: str | None = None  # of its idempotency key, if that is not its job
+    is_exclusive: bool = False  # the task is exclusive: its worker holds nothing else that it could take down
+    is_resumed: bool = False  # its external work may still run, so it is claimed before other tasks
+    is_last: bool = False  # its success ends the job, unless something else happens to the job before
+    key_root: str | None = None  # the job of its idempotency key, if that is another one
 
 
 @dataclass(slots=True)
@@ -326,7 +325,7 @@ class Changes:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     wake_at: datetime | None = None
-    waiting_for: str | None = None  # approval | timer | retry | start: no worker has anything of it
+    waiting_for: str | None = None  # approval | timer | retry | start: no worker holds a task of it
     result: bytes | None = None
     error: Json = None
     nodes: list[NodeWrite] = field(default_factory=list)
@@ -334,15 +333,15 @@ class Changes:
     events: list[EventWrite] = field(default_factory=list)
     to_expand: list[str] = field(default_factory=list)
     closes_nodes: bool = False  # every node that is not terminal becomes cancelled
-    children: tuple[PreparedChildJob, ...] = ()  # jobs to make
-    stops_children: tuple[str, ...] = ()  # the jobs of these nodes are told to stop: they take too long
-    cancels_children: bool = False  # the jobs of its subworkflow nodes are told to stop
+    children: tuple[PreparedChildJob, ...] = ()  # jobs to create
+    stops_children: tuple[str, ...] = ()  # cancel the child jobs of these nodes, which took too long
+    cancels_children: bool = False  # cancel the child jobs of all its nodes
     missing: frozenset[str] = frozenset()  # outputs of these nodes
     missing_children: frozenset[str] = frozenset()  # outputs of the children of these fan-outs
-    missing_jobs: tuple[ChildRequest, ...] = ()  # jobs to be prepared
+    missing_jobs: tuple[ChildRequest, ...] = ()  # child jobs to prepare
     needs_revoke: bool = False
-    steps: int = 0  # of evaluating expressions, to decide this
-    is_cut: bool = False  # nodes that could begin were left for another pass: no steps were left
+    steps: int = 0  # steps used to evaluate expressions
+    is_cut: bool = False  # nodes that could begin wait for another pass: no steps were left
 
 
 RandomFloat = Callable[[], float]
@@ -350,12 +349,12 @@ RandomFloat = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits that decisions respect."""
+    """The limits of decisions."""
 
-    poison_limit: int = 3  # workers a node may kill before it is given up
-    chunk: int = 1000  # children made in one pass: more would stall the other jobs of the loop
+    poison_limit: int = 3  # workers that a node may kill before it fails
+    chunk: int = 1000  # children created in one pass: more would delay the other jobs of the loop
     fan_out_items: int = 10_000
     fan_in_bytes: int = 64 * 1024 * 1024
-    chunk_bytes: int = 4 * 1024 * 1024  # of the params of these children: they are written while all wait
-    node_steps: int = MAX_NODE_STEPS  # of evaluating the expressions of one node
-    node_seconds: float = MAX_NODE_SECONDS  # the same as time, where a clock is handed in
+    chunk_bytes: int = 4 * 1024 * 1024  # bytes of the params of these children
+    node_steps: int = MAX_NODE_STEPS  # steps to evaluate the expressions of one node
+    node_seconds: float = MAX_NODE_SECONDS  # the same as a time, where a clock is passed

@@ -1,4 +1,4 @@
-"""How an attempt ended. A handler's exception becomes `Failed` in one place (runners/python_runner.py)."""
+"""The outcomes of attempts. A handler's exception becomes `Failed` in one place (runners/python_runner.py)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Completed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The attempt failed. `retryable` False means that trying again cannot help.
+    """The attempt failed. `retryable` False means that a retry cannot succeed.
 
-    With `after_seconds` the next attempt, if there is one, waits so long instead of the usual delay.
+    With `after_seconds` the next attempt, if there is one, waits that long instead of the usual delay.
     """
 
     code: str
@@ -31,19 +31,19 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The attempt was given back unfinished (shutdown); it does not count."""
+    """The attempt was released unfinished (shutdown); it does not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The result is in the database already: it was committed with the handler's own SQL."""
+    """The result is committed already, together with the handler's own SQL."""
 
 
 Outcome = Completed | Failed | Released | Recorded
 
 
 class WorkItem(NamedTuple):
-    """One attempt handed to a runner. It knows nothing of the database."""
+    """One attempt that a runner executes. It does not know the database."""
 
     task_id: int
     fence: int
@@ -58,16 +58,16 @@ class WorkItem(NamedTuple):
     trace_parent: str | None = None
     tenant_id: str = "default"
     claimed_at: datetime | None = None
-    steps: dict[str, Json] | None = None  # what earlier attempts have done, by the name of the step
-    is_last: bool = False  # with its success the job is over, as far as was known when it was handed out
-    key_root: str | None = None  # the job that its idempotency key is from, if that is another one
+    steps: dict[str, Json] | None = None  # results of earlier attempts by the name of the step
+    is_last: bool = False  # at the time of the claim, its success would end the job
+    key_root: str | None = None  # the job of its idempotency key, if that is another one
 
     @property
     def idempotency_key(self) -> str:
-        """Stable across attempts and retries: other systems recognise a repeat by it."""
+        """The key that attempts and retries share: other systems recognise a repeated request by it."""
         return f"{self.key_root or self.job_id}/{self.node_id}"
 
     @property
     def place(self) -> str:
-        """The node in its job."""
+        """The node in its job, as text."""
         return f"{self.job_id}/{self.node_id}"

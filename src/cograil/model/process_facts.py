@@ -1,4 +1,4 @@
-"""Where a process runs and which version it is, for the list of workers and orchestrators."""
+"""The host, process id and version of a process, for the list of workers and orchestrators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 
 def process_facts() -> dict[str, str | int]:
-    """The host, the process id and the version of this process."""
+    """Return the host, the process id and the version of this process."""
     return {"host": socket.gethostname()[:64], "pid": os.getpid(), "version": _version()}
 
 

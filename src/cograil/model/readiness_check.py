@@ -1,6 +1,6 @@
-"""What a check of readiness may say: this, or what is wrong."""
+"""The results of a readiness check."""
 
 from __future__ import annotations
 
 OK = "ok"
-DEGRADED = "degraded"  # begins what is said of a part that is missing and not needed
+DEGRADED = "degraded"  # prefix of the message about an optional component that is missing

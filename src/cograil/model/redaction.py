@@ -1,7 +1,7 @@
-"""What those outside see of a job: the request they made, and nothing of how it is done.
+"""Redaction of jobs for callers of the gateway: they see their request, and not how it is processed.
 
-They know neither jobs nor nodes nor tasks nor workers. The names of nodes stand in one place only, as the
-keys of a result: there they are what the workflow promises to deliver.
+These callers know neither jobs nor nodes nor tasks nor workers. Names of nodes remain in one place only, as
+the keys of a result, because there the workflow defines them as its output.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from cograil.model.workflow import Json
 PROVENANCE = "_provenance"
 CANCELLED = "cancelled"
 A_STEP, A_WORKER = "a step", "a worker"
-# An id of a job, or one of a task, which has that of its job in it.
+# The id of a job, or of a task, which contains that of its job.
 _ID = re.compile(r"(?:\b\d{1,19}\.)?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """What is ours: the ids of the job, of those inside it, and of their tasks; the names of their nodes."""
+    """What redaction removes: the ids of the job, of related jobs, and of their tasks; the names of their
+    nodes.
+    """
 
     job_id: str
     request_id: str
@@ -32,29 +34,29 @@ class Hidden:
 
 
 def outside_status(status: str) -> str:
-    """pending, running, completed or failed."""
+    """Return pending, running, completed or failed."""
     return "failed" if status == CANCELLED else status
 
 
 def outside_result(result: Json, hidden: Hidden) -> Json:
-    """The outputs, without where they came from and without ids of ours that a handler put into them.
+    """Return the outputs without their provenance and without internal ids that a handler put into them.
 
-    A node that is a job of its own says in its output which one; at every depth that is told by where its
-    result came from.
+    The output of a subworkflow node names its child job; the provenance of the result identifies such nodes
+    at every depth.
     """
     inner = [*hidden.inner_jobs, *_jobs_in(result)]
     return _Eraser(replace(hidden, inner_jobs=inner)).cleared(result)
 
 
 def outside_error(status: str, error: Json, hidden: Hidden) -> str | None:
-    """One sentence; a node that it names becomes "a step", a worker "a worker"."""
+    """Return one sentence in which a node's name becomes "a step" and a worker's name "a worker"."""
     if status == CANCELLED:
         return CANCELLED
     if not isinstance(error, Mapping):
         return None
     message = str(error.get("message") or error.get("code") or "failed")
-    message = message.replace("child job ", "job ")  # whose id becomes that of the request
-    # What the error knows of itself counts too: the rows of a job inside may be gone before this one.
+    message = message.replace("child job ", "job ")  # its id becomes that of the request
+    # The names in the error itself count too: the rows of a child job may be deleted before this one.
     reasons = list(_reasons(error))
     message = _without(message, _said(reasons, "worker"), A_WORKER, before="(?:worker )?")
     message = _without(message, {*hidden.nodes, *_named(reasons)}, A_STEP, after=r"(?:__\d+)?")
@@ -63,7 +65,7 @@ def outside_error(status: str, error: Json, hidden: Hidden) -> str | None:
 
 
 def _reasons(error: Mapping[str, Json]) -> Iterator[Mapping[str, Json]]:
-    """An error, what it says in detail, and the errors from which it came."""
+    """Yield an error, its details, and the errors that caused it."""
     yield error
     for name in ("details", "error", "first"):
         if isinstance(inner := error.get(name), Mapping):
@@ -75,19 +77,19 @@ def _said(reasons: Iterable[Mapping[str, Json]], name: str) -> list[str]:
 
 
 def _named(reasons: Iterable[Mapping[str, Json]]) -> Iterator[str]:
-    """The nodes that these say have failed."""
+    """Yield the nodes that failed according to these."""
     for reason in reasons:
         named = [reason.get("node_id"), *(reason.get("failed_nodes") or ()), *(reason.get("children") or ())]
         yield from (name for name in named if isinstance(name, str) and name)
 
 
 def _without(text: str, names: Collection[str], instead: str, before: str = "", after: str = "") -> str:
-    """The text with another word for each of these names."""
+    """Return the text with each of these names replaced."""
     return _words(names, before, after).sub(instead, text) if names else text
 
 
 def _words(names: Iterable[str], before: str = "", after: str = "") -> re.Pattern[str]:
-    """These words, and none that only begins or ends like one. Longer ones first, so none is cut in two."""
+    """Return a pattern for these whole words. Longer ones come first, so that none is split."""
     alternatives = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
     return re.compile(rf"(?<![\w-]){before}(?:{alternatives}){after}(?![\w-])")
 
@@ -104,7 +106,9 @@ def _jobs_in(result: Json) -> Iterator[str]:
 
 
 class _Eraser:
-    """Takes out of a value what is ours. Children of a fan-out have a number after the name of their node."""
+    """Removes internal ids and names from a value. Children of a fan-out have a number after the name of
+    their node.
+    """
 
     def __init__(self, hidden: Hidden) -> None:
         self._hidden = hidden
@@ -113,7 +117,7 @@ class _Eraser:
         self._children = _words(hidden.nodes, after=r"__\d+") if hidden.nodes else None
 
     def cleared(self, value: Any) -> Any:
-        """The value without it, at every depth."""
+        """Return the value without them, at every depth."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -129,7 +133,9 @@ class _Eraser:
         return cleaned
 
     def text(self, text: str) -> str:
-        """The id of the request for that of a job, and "a step" for a child of a fan-out."""
+        """Return the text with the request's id in place of a job's id, and "a step" in place of a child of
+        a fan-out.
+        """
         text = self._jobless(text)
         return self._children.sub(A_STEP, text) if self._children and "__" in text else text
 
@@ -140,7 +146,7 @@ class _Eraser:
         return self._hidden.request_id if match[1].lower() in self._job_ids else match[0]
 
     def _is_ours(self, key: str, value: Any) -> bool:
-        """Whether this says nothing but how it was done."""
+        """Return whether this entry only describes the processing."""
         match key:
             case "task_id":
                 number, _, job_id = str(value).partition(".")

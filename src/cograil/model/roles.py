@@ -1,4 +1,4 @@
-"""Who calls, and what they may do. A route names the least role it needs; a route without a role does not exist."""
+"""Callers and their roles. Every route names the role that it requires."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 Role = Literal["viewer", "submitter", "operator", "admin", "worker", "gateway", "platform"]
 
-# A role may do what the roles before it may. The others stand apart.
+# A role includes the roles before it. The others are separate.
 LADDER: tuple[Role, ...] = ("viewer", "submitter", "operator", "admin")
 ROLES: tuple[Role, ...] = (*LADDER, "worker", "gateway", "platform")
 NOBODY = "00000000-0000-0000-0000-000000000000"
@@ -15,7 +15,7 @@ NOBODY = "00000000-0000-0000-0000-000000000000"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The holder of the key of this request. The tenant comes from the key and from nowhere else."""
+    """The holder of the key of this request. The tenant comes only from the key."""
 
     tenant: str
     role: Role
@@ -24,7 +24,7 @@ class Caller:
     name: str = ""
 
     def may(self, *roles: Role) -> bool:
-        """Whether one of these roles is theirs, or one below theirs."""
+        """Return whether the caller has one of these roles, or a role that includes it."""
         return any(self.role == role or _is_above(self.role, role) for role in roles)
 
 

@@ -1,4 +1,4 @@
-"""Schedules: which workflow runs when, and what becomes of moments that come at a bad time."""
+"""Schedules: which workflow runs when, and how due times are handled that are missed or overlap."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ MISSED: tuple[Missed, ...] = get_args(Missed)
 
 @dataclass(frozen=True, slots=True)
 class SchedulePlan:
-    """What a schedule runs, and when. `due_input` is the input that is given the moment."""
+    """The workflow of a schedule, its input and its times. `due_input` names the input that gets the due
+    time.
+    """
 
     workflow_id: str
     cron: str
@@ -38,7 +40,7 @@ class SchedulePlan:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule under its lock, with the job of its last firing that is still under way."""
+    """A locked schedule, with the job of its last firing if that is still open."""
 
     tenant_id: str
     name: str
@@ -46,12 +48,12 @@ class Schedule:
     next_at: datetime | None
     job_under_way: str | None = None
     origin: Origin = "user"
-    paused_by: str | None = None  # None: it is not paused
-    left_file_at: datetime | None = None  # when it was removed from the file of its workflow
+    paused_by: str | None = None  # None: not paused
+    left_file_at: datetime | None = None  # when the schedule was removed from the file of its workflow
 
 
 class Firing(NamedTuple):
-    """What became of one moment of a schedule."""
+    """The outcome of one due time of a schedule."""
 
     tenant_id: str
     schedule: str
@@ -63,7 +65,7 @@ class Firing(NamedTuple):
 
 
 class ShownSchedule(TypedDict):
-    """A schedule as people see it."""
+    """A schedule in the API."""
 
     name: str
     workflow_id: str
@@ -85,12 +87,12 @@ class ShownSchedule(TypedDict):
     last_due_at: Moment | None
     last_outcome: Outcome | None
     last_job_id: str | None
-    origin: Origin  # `file`: it is in the file of its workflow, and changes there
-    left_file_at: Moment | None  # when it was removed from that file; it does not run until it is back
+    origin: Origin  # `file`: defined in the file of its workflow, and changed there
+    left_file_at: Moment | None  # when it was removed from that file; it does not run until it is added again
 
 
 class PassedMoments(TypedDict):
-    """Moments since the last job that led to none."""
+    """Due times since the last job that led to no job."""
 
     outcome: Outcome
     moments: int
@@ -101,7 +103,7 @@ class PassedMoments(TypedDict):
 
 
 class ScheduleWithPassed(ShownSchedule):
-    """A schedule, and which moments it passed over since its last job."""
+    """A schedule, and the due times since its last job that led to no job."""
 
     passed_over: list[PassedMoments]
 
@@ -115,13 +117,13 @@ class ScheduleRun(TypedDict):
 
 
 class ScheduleList(TypedDict):
-    """All of them, by name."""
+    """All schedules, by name."""
 
     schedules: list[ShownSchedule]
 
 
 class ShownFiring(TypedDict):
-    """What became of one moment."""
+    """The outcome of one due time."""
 
     due_at: Moment
     outcome: Outcome
@@ -134,7 +136,7 @@ class ShownFiring(TypedDict):
 
 
 class FiringPage(TypedDict):
-    """Some of them, the latest first, and where the next ones begin."""
+    """A page of outcomes, the latest first, and the cursor of the next page."""
 
     name: str
     firings: list[ShownFiring]
@@ -142,18 +144,18 @@ class FiringPage(TypedDict):
 
 
 class Backfill(TypedDict):
-    """What making good a range of time did, or would do."""
+    """The result of a backfill, or of its preview."""
 
     name: str
     submitted: int
     refused: int
-    kept: int  # moments that have led to a job before
+    kept: int  # due times that had led to a job before
     moments: list[Moment]
     is_preview: bool
 
 
 class RemovedSchedule(TypedDict):
-    """It is gone, with its history; its jobs stay."""
+    """The schedule was deleted with its history; its jobs stay."""
 
     name: str
     is_removed: bool

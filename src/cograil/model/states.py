@@ -7,7 +7,7 @@ from __future__ import annotations
 
 JOB_STATES = ("pending", "running", "completed", "failed", "cancelled")
 JOB_TERMINAL = frozenset({"completed", "failed", "cancelled"})
-# What lists and filters show: a pending or running job that waits for a person or a time is `waiting`.
+# Display statuses of lists and filters: a job that waits for a person or a time is `waiting`.
 DISPLAY_STATUSES = ("pending", "running", "waiting", "completed", "failed", "cancelled")
 
 NODE_STATES = (
@@ -34,7 +34,7 @@ JOB_MOVES: Moves = {
     "cancel": (frozenset({"pending", "running"}), "cancelled"),
 }
 
-# A node without a row is pending. `start` is shown from the live task and never written by anyone.
+# A node without a row is pending. `start` is derived from the running task and is never written.
 NODE_MOVES: Moves = {
     "ready": (frozenset({"pending"}), "ready"),
     "dispatch": (frozenset({"ready"}), "dispatched"),
@@ -46,11 +46,14 @@ NODE_MOVES: Moves = {
     "retry": (frozenset({"dispatched", "running", "waiting", "failed"}), "ready"),
     "skip": (frozenset({"pending"}), "skipped"),
     "reopen": (frozenset({"skipped", "failed"}), "pending"),
-    "resume": (frozenset({"completed"}), "running"),  # a fan-out, for a child that is retried by hand
+    "resume": (
+        frozenset({"completed"}),
+        "running",
+    ),  # a fan-out, when one of its children is retried manually
     "cancel": (frozenset({"pending", "ready", "dispatched", "running", "waiting"}), "cancelled"),
 }
 
-# A task that ends leaves the table: its outcome goes to the job's inbox.
+# A task that ends is deleted: its outcome goes to the job's inbox.
 TASK_MOVES: Moves = {
     "let_go": (frozenset({"held"}), "ready"),
     "claim": (frozenset({"ready"}), "running"),
@@ -60,7 +63,7 @@ TASK_MOVES: Moves = {
     "revoke": (frozenset({"held", "ready", "running"}), "gone"),
 }
 
-# The kinds of event a job can have.
+# The types of events of a job.
 EVENT_TYPES = (
     "job_created",
     "job_started",

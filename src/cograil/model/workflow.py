@@ -1,6 +1,6 @@
-"""A workflow as the engine sees it: checked, with its templates compiled and its edges resolved.
+"""A workflow as the engine uses it: validated, with compiled templates and resolved edges.
 
-`definitions/` makes these from YAML or from the stored document; nobody else builds them.
+Only `definitions/` creates these, from YAML or from the stored document.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from cograil.model.evaluation_budget import Budget
     from cograil.model.schedule import SchedulePlan
 
-Json = Any  # str | int | float | bool | None | list | dict, nested; checked where it enters
+Json = Any  # str | int | float | bool | None | list | dict, nested; validated at the boundary
 Scope = Mapping[str, Json]
 
 DEFAULT_QUEUE = "default"
 DEFAULT_TIMEOUT_SECONDS = 3600.0
-CONTAINER = "container"  # the handler of what runs outside its worker
+CONTAINER = "container"  # the handler of work outside of its worker
 
 
 class NodeType(StrEnum):
-    """What a node does. All but task and fan_out children are done by the orchestrator itself."""
+    """The type of a node. The orchestrator itself executes all types but task and the children of fan_out."""
 
     START = "start"
     END = "end"
@@ -37,13 +37,12 @@ class NodeType(StrEnum):
 
 
 class Template(Protocol):
-    """A value with holes, compiled once.
+    """A value with expressions, compiled once.
 
-    `references` names the nodes whose output or status it reads. `render` needs a scope with
-    `inputs`, `nodes` ({id: {"output": .., "status": ..}}), and where they apply `item`, `index`
-    and `output` (of the direct predecessor). It raises `RenderError`; it never renders a value twice.
-    A budget counts its steps and limits them (model/evaluation_budget.py); `evaluate` is `render` for callers that
-    have one.
+    `references` names the nodes whose output or status it reads. `render` needs a scope with `inputs`,
+    `nodes` ({id: {"output": .., "status": ..}}), and where they apply `item`, `index` and `output` (of the
+    direct predecessor). It raises `RenderError`; it never renders a value twice. A budget counts its steps
+    and limits them (model/evaluation_budget.py); `evaluate` is `render` for callers that have one.
     """
 
     references: frozenset[str]
@@ -67,7 +66,7 @@ class RenderError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and when a failed attempt is made again. `max_attempts` counts every execution."""
+    """The retries of a failed attempt. `max_attempts` counts every execution."""
 
     max_attempts: int = 3
     backoff: str = "exponential"  # fixed | linear | exponential
@@ -77,7 +76,7 @@ class RetryPolicy:
     retry_on: frozenset[str] | None = None
 
     def delay_after(self, attempt: int, random: float) -> float | None:
-        """Seconds to wait after attempt number `attempt` failed; None if it was the last."""
+        """Return the delay in seconds after attempt number `attempt` failed; None if it was the last."""
         if attempt >= self.max_attempts:
             return None
         match self.backoff:
@@ -91,7 +90,7 @@ class RetryPolicy:
         return max(0.0, capped * (1 + self.jitter * (2 * random - 1)))
 
     def retries(self, code: str, *, retryable: bool) -> bool:
-        """Whether a failure of this kind may be tried again at all."""
+        """Return whether a failure of this kind may be retried at all."""
         if self.retry_on is not None:
             return code in self.retry_on
         return retryable
@@ -113,8 +112,8 @@ class InputSpec:
 class Edge:
     """A dependency on `source`. With `branches`, it is alive only when one of those was taken.
 
-    `is_gate`: a branch pointer to a node whose explicit depends_on does not name the conditional;
-    when it is dead the node is skipped whatever its other dependencies say.
+    `is_gate`: a branch pointer to a node whose explicit depends_on does not name the conditional; when it
+    is dead, the node is skipped regardless of its other dependencies.
     """
 
     source: str
@@ -124,7 +123,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One way out of a conditional. `test` renders to true or false; None is the default branch."""
+    """One branch of a conditional. `test` renders to true or false; None is the default branch."""
 
     name: str
     test: Template | None
@@ -133,10 +132,10 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A question to people. `form` is a JSON Schema for what they may fill in."""
+    """A question to people. `form` is a JSON Schema of their answer."""
 
     message: Template
-    approvers: tuple[str, ...] = ()  # who may answer; empty: anybody
+    approvers: tuple[str, ...] = ()  # users who may answer; empty: any user
     form: Mapping[str, Json] | None = None
     timeout_seconds: float | None = None
     on_timeout: str = "reject"  # reject | fail
@@ -144,7 +143,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class Subworkflow:
-    """Another workflow, run as a job of its own. Without a version: the newest when it starts."""
+    """Another workflow that runs as a child job. Without a version: the newest at its start."""
 
     workflow_id: str
     version: int | None = None
@@ -153,17 +152,17 @@ class Subworkflow:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A maximum of tasks at a time, or in a span of time, for each value of the key."""
+    """A maximum of concurrent tasks, or of tasks in a period, for each value of the key."""
 
     concurrency: int | None = None
-    rate: float | None = None  # how many may begin
-    per_seconds: float = 1.0  # within this many seconds
+    rate: float | None = None  # the number of tasks that may begin
+    per_seconds: float = 1.0  # within this number of seconds
     key: Template | None = None  # None: one limit for all
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowNode:
-    """One step. Of a fan_out, handler, queue, params, timeout and retry are those of its children."""
+    """A node. For a fan_out, handler, queue, params, timeout and retry are those of its children."""
 
     node_id: str
     type: NodeType
@@ -188,17 +187,17 @@ class WorkflowNode:
     approval: Approval | None = None
     subworkflow: Subworkflow | None = None
     limit: Limit | None = None  # of its tasks
-    predecessors: tuple[str, ...] = field(init=False)  # every node this one depends on, in the order written
+    predecessors: tuple[str, ...] = field(init=False)  # every direct dependency, in the order of the file
     reads: frozenset[str] = field(init=False, compare=False)  # the nodes whose output its templates may read
     templates: tuple[Template, ...] = field(init=False, compare=False)
 
     @property
     def runs_externally(self) -> bool:
-        """Whether its work goes on when its worker dies, and is taken up by the next one."""
+        """Whether its work continues when its worker dies; the next worker attaches to it."""
         return self.handler == CONTAINER
 
     def __post_init__(self) -> None:
-        """What follows from the rest, worked out once and not at every decision."""
+        """Compute the derived fields once, and not at every decision."""
         sources = tuple(dict.fromkeys(edge.source for edge in (*self.all_of, *self.any_of)))
         optional: tuple[Template | None, ...] = (
             self.params,
@@ -222,7 +221,7 @@ class WorkflowNode:
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """A checked workflow. `nodes` is in topological order: predecessors come first."""
+    """A validated workflow. `nodes` is in topological order: predecessors come first."""
 
     workflow_id: str
     version: int
@@ -233,19 +232,23 @@ class Workflow:
     timeout_seconds: float | None = None
     fail_fast: bool = False  # the first failure of a required node cancels the rest
     limit: Limit | None = None  # of its jobs
-    outputs: Mapping[str, Template] | None = None  # what its jobs result in; None: what all nodes returned
+    outputs: Mapping[str, Template] | None = (
+        None  # declared outputs of its jobs; None: the outputs of all nodes
+    )
     schedules: Mapping[str, SchedulePlan] = field(
         default_factory=dict
     )  # of the file; not part of the version
     document: Mapping[str, Json] = field(default_factory=dict)
     digest: str = ""
-    app: str | None = None  # that published it and alone starts jobs of it; None: a workflow of users
+    app: str | None = (
+        None  # the app that published it and that alone starts its jobs; None: a workflow of users
+    )
     has_limits: bool = field(init=False, compare=False)
     has_fan_outs: bool = field(init=False, compare=False)
-    is_one_task: bool = field(init=False, compare=False)  # and no more: with its success a job is over
+    is_one_task: bool = field(init=False, compare=False)  # exactly one task: its success ends the job
 
     def __post_init__(self) -> None:
-        """What follows from the rest, worked out once."""
+        """Compute the derived fields once."""
         nodes = self.nodes.values()
         limits = (self.limit, *(node.limit for node in nodes))
         object.__setattr__(self, "has_limits", any(limit is not None for limit in limits))

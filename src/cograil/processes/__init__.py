@@ -1,15 +1,15 @@
-"""The only wiring: here settings become running processes, and nothing else is decided.
+"""The wiring: settings become running processes here, and nothing else is decided.
 
-    up            everything in one place: PostgreSQL, an orchestrator, the probes, a worker child
-    parts         an orchestrator or a worker by itself, any number of them on one database
-    api, gateway  the API by itself, and the gateway for callers outside
-    private       all of it for the time of one job, inside a command
-    connecting    for everybody else: find the instance and open its database
-    hosting       the database of an instance: our own PostgreSQL, or the one of COGRAIL_DATABASE_URL
-    child         keeps a worker alive as a child process; `working` is what runs in that child
-    running       event loops, signals, and how a process ends
+    up                  all parts: PostgreSQL, an orchestrator, the API, a worker child
+    standalone          an orchestrator, worker or relay by itself, any number on one database
+    api_server          the API by itself; gateway_server: the gateway for external callers
+    ephemeral_instance  a complete instance for one job, inside a command
+    instance_discovery  finds the instance and opens its database
+    database_host       the database of an instance: an embedded PostgreSQL, or that of COGRAIL_DATABASE_URL
+    worker_process      keeps a worker running as a child process; worker_main runs in that child
+    lifecycle           event loops, signals, and the end of a process
 
-What commands use is loaded when first named: a worker does not carry a web server.
+The names of this package are loaded at first use, so that a worker does not load a web server.
 """
 
 from __future__ import annotations

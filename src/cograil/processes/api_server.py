@@ -1,4 +1,4 @@
-"""The API as a part: inside `cograil up`, or as one more `cograil server` on a database that is there."""
+"""The API server: inside `cograil up`, or as another `cograil server` on an existing database."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from cograil.store.database_roles import SERVER_ROLE
 
 
 def server(settings: Settings) -> None:
-    """Answer on the port until a signal says stop."""
+    """Serve the port until a signal arrives."""
     require_queues(settings)
     require_apps(settings)
     logs.configure(settings.log.level, settings.log.format)
@@ -45,7 +45,7 @@ async def _serve(settings: Settings) -> None:
     conninfo = await find_conninfo(settings)
     async with open_api(conninfo, settings) as instance:
         await look(partial(check_schema, instance.db))
-        stop = stop_on_signals()  # until here one signal is enough: nobody was served
+        stop = stop_on_signals()  # one signal suffices until here: no request was served
         health = ProcessHealth(instance.db, {}, app_checks(settings, has_worker=False))
         probes = probe_routes(health.checks, health.samples)
         app = log_requests(application(instance, probes, apps=all_doors(instance)), settings)
@@ -61,9 +61,10 @@ async def _serve(settings: Settings) -> None:
 
 @asynccontextmanager
 async def open_api(conninfo: str, settings: Settings) -> AsyncIterator[ApiContext]:
-    """What the API needs, on connections of its own that act as the server.
+    """Yield the context of the API, with connections of its own that act in the server role.
 
-    Raises UsageError when anybody could come in from elsewhere, UnsafeDatabase for a role that may too much.
+    Raises UsageError when the port would be open to everyone, UnsafeDatabase for a role with too many
+    privileges.
     """
     url = settings.server.database_url or conninfo
     async with (
@@ -74,9 +75,9 @@ async def open_api(conninfo: str, settings: Settings) -> AsyncIterator[ApiContex
     ):
         if not is_loopback(settings.host) and not await look(instance.keys.has_keys):
             raise UsageError(
-                f"cannot listen on {settings.host}: there are no keys yet, and anybody who reaches the port may "
-                "do everything; make one with `cograil keys create --role admin` or name a file with one in "
-                "API_KEY_FILE, then start it here again (docs/how-to/deploy.md)"
+                f"cannot listen on {settings.host}: no API key exists, so every client would be an admin; "
+                "create a key with `cograil keys create --role admin` or name a file with a key in "
+                "API_KEY_FILE, then start the server again (docs/how-to/deploy.md)"
             )
         try:
             yield instance

@@ -1,4 +1,4 @@
-"""What the apps that are enabled bring to a process."""
+"""The contributions of the enabled apps to a process."""
 
 from __future__ import annotations
 
@@ -23,34 +23,36 @@ if TYPE_CHECKING:  # a worker needs neither
 
 
 def app_doors(instance: ApiContext) -> Mapping[str, ASGIApp]:
-    """Their doors, by how the paths begin. Raises UsageError when two want the same paths."""
+    """Return the applications of the apps by path prefix. Raises UsageError when two apps use the same
+    prefix.
+    """
     doors: dict[str, ASGIApp] = {}
     load_metrics(enabled_apps(instance.settings))
     for app in enabled_apps(instance.settings):
         own = app.routes(instance)
         if taken := doors.keys() & own.keys():
-            raise UsageError(f"the app {app.name!r} serves {sorted(taken)[0]}, and so does another")
+            raise UsageError(f"the app {app.name!r} serves {sorted(taken)[0]}, and so does another app")
         doors |= own
     return doors
 
 
 def all_doors(instance: ApiContext) -> Mapping[str, ASGIApp]:
-    """What is served beside the API: the pages, and the doors of the apps."""
+    """Return everything that is served beside the API: the pages, and the applications of the apps."""
     from cograil.ui.ui_application import page_apps  # noqa: PLC0415  a worker needs none of it
 
     return {**app_doors(instance), **page_apps(instance)}
 
 
 def app_front(instance: ApiContext, name: str) -> ASGIApp:
-    """What the app of this name serves on a port of its own. Raises UsageError when it has none."""
+    """Return the application of an app for a port of its own. Raises UsageError when it has none."""
     for app in enabled_apps(instance.settings):
         if app.name == name and app.front is not None:
             return app.front(instance)
-    raise UsageError(f"no app {name!r} is enabled that has a port of its own")
+    raise UsageError(f"no enabled app {name!r} has a port of its own")
 
 
 def app_checks(settings: Settings, *, has_worker: bool) -> Mapping[str, Check]:
-    """What /readyz says of them."""
+    """Return the readiness checks of the apps."""
     return {
         name: check
         for app in enabled_apps(settings)
@@ -59,7 +61,7 @@ def app_checks(settings: Settings, *, has_worker: bool) -> Mapping[str, Check]:
 
 
 async def migrate_apps(connection: AsyncConnection[Any], settings: Settings) -> dict[str, list[Migration]]:
-    """Bring the schemas of the enabled apps up to date; return what was applied, by app."""
+    """Update the schemas of the enabled apps; return what was applied, by app."""
     return {
         app.name: await migrate_app(connection, app.name, app.migrations)
         for app in enabled_apps(settings)
@@ -69,7 +71,7 @@ async def migrate_apps(connection: AsyncConnection[Any], settings: Settings) -> 
 
 @asynccontextmanager
 async def serving_ports(settings: Settings, context: PortContext) -> AsyncIterator[None]:
-    """Serve the ports that they have of their own, in this block."""
+    """Serve the additional ports of the apps in this block."""
     from cograil.http.server.port import bind, serving  # noqa: PLC0415  a worker needs neither
 
     async with AsyncExitStack() as stack:
@@ -81,7 +83,7 @@ async def serving_ports(settings: Settings, context: PortContext) -> AsyncIterat
 
 @asynccontextmanager
 async def beside_worker(registry: Registry, db: Database, settings: Settings) -> AsyncIterator[None]:
-    """What they register and run in a worker, in this block."""
+    """Register the handlers of the apps in a worker and run their background loops in this block."""
     load_metrics(enabled_apps(settings))
     async with AsyncExitStack() as stack:
         for app in enabled_apps(settings):
@@ -93,7 +95,7 @@ async def beside_worker(registry: Registry, db: Database, settings: Settings) ->
 
 
 async def app_sentences(settings: Settings) -> dict[str, str]:
-    """What each has to say when everything starts, if anything."""
+    """Return the start messages of the apps."""
     enabled = enabled_apps(settings)
     messages = {app.name: await app.start_message(settings) for app in enabled}
     for app in installed_apps():

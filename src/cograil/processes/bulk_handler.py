@@ -1,4 +1,4 @@
-"""The handler of bulk operations. It is wired here because handlers know neither verbs nor the store."""
+"""The handler of bulk operations. It is here because handlers import neither verbs nor the store."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ HANDLER = "cograil.bulk"
 
 
 def register_bulk(registry: Registry, db: Database, settings: Settings) -> None:
-    """Let the worker of this registry step through bulk operations on this database."""
+    """Register the handler for the workers of this registry, with this database."""
 
     async def bulk(ctx: Context, operation: str) -> dict[str, Json]:
-        """Take the jobs of the operation, a few in each transaction, until it is over."""
+        """Process the jobs of the operation, a few in each transaction, until it is over."""
         return await _step_through(ctx, operation, db, settings)
 
     registry.register(bulk, HANDLER)

@@ -1,4 +1,4 @@
-"""The database of an instance: our own PostgreSQL in the data directory, or the one we were told."""
+"""The database of an instance: an embedded PostgreSQL in the data directory, or the configured server."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Report = Callable[[str], None]
 
 
 class Host:
-    """A database for an instance to run on.
+    """The database server of an instance.
 
-    With COGRAIL_DATABASE_URL there is nothing to start, and nothing is written to the data directory:
-    any number of instances may share that server.
+    With COGRAIL_DATABASE_URL it starts nothing and writes nothing to the data directory: any number of
+    instances may share that server.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class Host:
         return self._server is not None
 
     def start(self) -> None:
-        """Run the server, in the main thread. Raises what EmbeddedPostgres.start raises."""
+        """Start the server, in the main thread. Raises what EmbeddedPostgres.start raises."""
         if self._server is not None:
             self.conninfo = self._server.start()
 
     def stop(self) -> None:
-        """Shut the server down cleanly; waits for it."""
+        """Shut the server down cleanly, and wait for it."""
         if self._server is not None:
             self._server.stop()
 
@@ -60,7 +60,7 @@ class Host:
         self.stop()
 
     def announce(self, host: str, port: int) -> None:
-        """Tell the command line where we are (instance.json), until `stop`."""
+        """Write the address of the instance to instance.json, until `stop`."""
         self._announced = (host, port)
         if self._server is not None:
             write_instance(
@@ -76,9 +76,9 @@ class Host:
             )
 
     def revive(self) -> bool:
-        """Start the server again if it has ended; whether that was so. Blocks, for a second or less.
+        """Start the server again if it has ended; return whether it had. Blocks for a second or less.
 
-        Raises DatabaseUnavailable when it cannot be had back where its clients look for it.
+        Raises DatabaseUnavailable when it cannot be started at the address that its clients use.
         """
         if self._server is None or self._server.pid is not None:
             return False
@@ -86,14 +86,14 @@ class Host:
         self._server.stop()
         self.start()
         if self.conninfo != before:
-            raise DatabaseUnavailable("PostgreSQL ended; it runs again in another place, start cograil anew")
+            raise DatabaseUnavailable("PostgreSQL ended and runs again at another address; restart cograil")
         if self._announced:
             self.announce(*self._announced)
         return True
 
 
 async def prepare_database(conninfo: str, settings: Settings) -> None:
-    """Bring the schema up to date on a server that keeps what it commits.
+    """Update the schema, on a server that keeps its commits.
 
     Raises UnsafeDatabase, RolesMissing, SchemaMismatch or DatabaseUnavailable.
     """
@@ -104,9 +104,9 @@ async def prepare_database(conninfo: str, settings: Settings) -> None:
 
 @asynccontextmanager
 async def open_prepared(settings: Settings, *, application: str = "cograil") -> AsyncIterator[Database]:
-    """The database of the instance; where none runs, the embedded one is started for this block.
+    """Yield the database of the instance; where none runs, the embedded one is started for this block.
 
-    It is made and migrated if need be, so that something can be put into it before the first start. Must be
+    It is created and migrated if necessary, so that data can be stored before the first start. Must be
     entered in the main thread. Raises what `open_client` and `prepare_database` raise.
     """
     if settings.database.url or is_held(settings.data_dir):

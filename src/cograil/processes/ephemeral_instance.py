@@ -1,4 +1,4 @@
-"""A whole instance for the time of one job, inside the command that wants it."""
+"""A complete instance for one job, inside the command that needs it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from cograil.processes.worker_process import WorkerChild
 from cograil.settings import Settings
 from cograil.store.database import Database
 
-GRACE_SECONDS = 2.0  # somebody is waiting for the prompt
+GRACE_SECONDS = 2.0  # short, because a user waits for the prompt
 
 
 @asynccontextmanager
 async def private_instance(
     settings: Settings, *, apps: Sequence[str] = (), report: Callable[[str], None] = lambda _: None
 ) -> AsyncIterator[Database]:
-    """PostgreSQL in `settings.data_dir`, an orchestrator in this loop, a worker in a child; all ready.
+    """Yield the database of a new instance: PostgreSQL in `settings.data_dir`, an orchestrator in this
+    loop, a worker in a child process.
 
-    Yields the database. Everything is stopped afterwards, the data stays. With COGRAIL_DATABASE_URL
-    that database is used and only the rest is ours. Raises DirectoryInUse when an instance runs there
-    already, UsageError when a module of `apps` cannot be imported. Must be entered in the main thread.
-    `report` hears, in words for people, what a slow start is waiting for.
+    All of it is ready, and is stopped afterwards; the data stays. With COGRAIL_DATABASE_URL that database
+    is used instead. Raises DirectoryInUse when an instance runs there already, UsageError when a module of
+    `apps` cannot be imported. Must be entered in the main thread. `report` receives messages about the
+    reason of a slow start.
     """
     settings = _hurried_and_quiet(settings)
     logs.configure(settings.log.level, settings.log.format)
@@ -51,10 +52,11 @@ async def private_instance(
 
 @asynccontextmanager
 async def guest_worker(db: Database, settings: Settings, apps: Sequence[str]) -> AsyncIterator[list[str]]:
-    """One more worker on the database of an instance, for the handlers of `apps` only; yields their names.
+    """Run another worker on the database of an instance, for the handlers of `apps` only; yields their
+    names.
 
-    It stops with this block: what it still runs is handed back, uncounted. Raises UsageError when a module
-    cannot be imported.
+    It stops with this block and releases what it still runs, without counting the attempt. Raises
+    UsageError when a module cannot be imported.
     """
     order = WorkOrder(db.conninfo, _hurried_and_quiet(settings), tuple(apps), os.getcwd(), is_guest=True)
     worker = WorkerChild(order, db, is_output_on_stderr=True)

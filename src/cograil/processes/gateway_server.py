@@ -1,4 +1,4 @@
-"""The gateway as a part: by itself on a port, or beside the API inside `cograil up`."""
+"""The gateway: by itself on a port, or beside the API inside `cograil up`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOWHERE = UpstreamUrls(None, None)
 
 
 def gateway(settings: Settings) -> None:
-    """Answer on the port until a signal says stop; at first only that it is not ready yet."""
+    """Serve the port until a signal arrives; until the checks pass, it reports that it is not ready."""
     logs.configure(settings.log.level, settings.log.format)
     run_async(_serve(settings))
 
@@ -45,9 +45,9 @@ async def _serve(settings: Settings) -> None:
 async def open_gateway(
     settings: Settings, listening: socket.socket, inside: UpstreamUrls = NOWHERE
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """A gateway on this socket: a task that raises when it can never be ready.
+    """Yield a gateway on this socket as a task, which raises when it can never be ready.
 
-    `inside` is where the database and the API of this very process are, if it has them.
+    `inside` has the URLs of the database and the API of this process, if it runs them.
     """
 
     async def find() -> UpstreamUrls:
@@ -56,9 +56,9 @@ async def open_gateway(
     async def approve(keys: KeyAuthenticator) -> None:
         if not is_loopback(settings.host) and not await keys.has_keys():
             raise UsageError(
-                f"the gateway cannot listen on {settings.host}: there are no keys yet, and anybody who reaches "
-                "the port may do everything; start it on 127.0.0.1, make one with `cograil keys create`, "
-                "then start it here again"
+                f"the gateway cannot listen on {settings.host}: no API key exists, so every client would be an "
+                "admin; start the gateway on 127.0.0.1, create a key with `cograil keys create`, then start it here "
+                "again"
             )
 
     async with (
@@ -70,7 +70,9 @@ async def open_gateway(
 
 
 async def _find(settings: Settings, inside: UpstreamUrls) -> UpstreamUrls:
-    """What the settings say, else what this process has, else what runs on the data directory."""
+    """Return the URLs from the settings, else those of this process, else those of the instance on the data
+    directory.
+    """
     configured = settings.gateway
     database = configured.database_url or settings.database.url or inside.database
     api = configured.api_url or inside.api
@@ -85,7 +87,7 @@ async def _find(settings: Settings, inside: UpstreamUrls) -> UpstreamUrls:
 
 
 def url_of(host: str, port: int) -> str:
-    """Where this machine itself reaches what listens there."""
+    """Return the URL at which this machine reaches a listening socket."""
     if host in ("0.0.0.0", "::"):
         host = "127.0.0.1" if host == "0.0.0.0" else "::1"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

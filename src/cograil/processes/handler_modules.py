@@ -14,9 +14,9 @@ from cograil.errors import UsageError
 
 
 def import_apps(modules: Sequence[str], directory: str) -> None:
-    """Import these modules, looked for in this directory first.
+    """Import these modules; this directory is searched first.
 
-    Raises UsageError for one that is not there or fails, with the trace of the user's own code.
+    Raises UsageError for a module that does not exist or fails, with the traceback of the user's own code.
     """
     if modules and directory not in sys.path:
         sys.path.insert(0, directory)
@@ -28,7 +28,7 @@ def _import(module: str) -> None:
     _refuse_path(module)
     try:
         importlib.import_module(module)
-    except UsageError as error:  # a handler that cannot be one
+    except UsageError as error:  # an invalid handler
         raise UsageError(f"the app {module!r}: {error}") from error
     except (Exception, SystemExit) as error:
         if (
@@ -44,7 +44,7 @@ def _import(module: str) -> None:
 
 
 def summarize(error: str) -> str:
-    """What `import_apps` says of a module, on one line: its last line, and the place in the user's code."""
+    """Return the error of `import_apps` on one line: its last line, and the location in the user's code."""
     first, *rest = error.splitlines()
     if not rest:
         return first
@@ -54,7 +54,7 @@ def summarize(error: str) -> str:
 
 
 def _refuse_path(module: str) -> None:
-    """Raises UsageError for the path of a file, with the name of the module that is probably meant."""
+    """Raise UsageError for the path of a file, with the probable name of the module."""
     if "/" not in module and not module.endswith(".py"):
         return
     name = module.removeprefix("./").removesuffix(".py").strip("/").replace("/", ".")
@@ -64,7 +64,7 @@ def _refuse_path(module: str) -> None:
 
 
 def _of_users(trace: TracebackType | None) -> TracebackType | None:
-    """From the first step that is neither ours nor the import system's."""
+    """Return the traceback from the first frame that belongs neither to cograil nor to the import system."""
     while trace is not None and _is_machinery(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace

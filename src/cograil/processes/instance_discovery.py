@@ -1,4 +1,4 @@
-"""Find the instance and open its database, as a client or as one more process on it."""
+"""Finds the instance and opens its database, as a client or as another process of the instance."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ STARTING_SECONDS = 15.0  # how long to wait for an instance that is just startin
 async def open_client(
     settings: Settings, *, application: str = "cograil", is_schema_checked: bool = True
 ) -> AsyncIterator[Database]:
-    """The database of the running instance: COGRAIL_DATABASE_URL, or whatever runs on the data directory.
+    """Yield the database of the running instance: COGRAIL_DATABASE_URL, or the instance on the data
+    directory.
 
-    Raises NoInstance when nothing runs there, SchemaMismatch when this program cannot work with its
-    schema (unless told not to look), DatabaseUnavailable when it does not answer.
+    Raises NoInstance when none runs, SchemaMismatch when this program cannot work with the schema (unless
+    the check is off), DatabaseUnavailable when the database does not answer.
     """
     conninfo = await find_conninfo(settings)
     async with Database(conninfo, settings.database, application=application) as db:
@@ -47,9 +48,9 @@ async def open_client(
 async def open_reader(
     settings: Settings, *, application: str = "cograil", is_schema_checked: bool = True
 ) -> AsyncIterator[Database]:
-    """As `open_client`, for looking only: where nothing runs, PostgreSQL is started for this block.
+    """Do the same for read-only commands: where no instance runs, PostgreSQL is started for this block.
 
-    Raises NoInstance without a database too. Must be entered in the main thread.
+    Raises NoInstance when there is no database either. Must be entered in the main thread.
     """
     if settings.database.url or not _may_be_started(settings.data_dir):
         async with open_client(settings, application=application, is_schema_checked=is_schema_checked) as db:
@@ -70,12 +71,12 @@ async def open_reader(
 
 
 def _may_be_started(data_dir: Path) -> bool:
-    """Whether there is a database, and nobody runs it but perhaps another command that only looks."""
+    """Return whether a database exists that only read-only commands use, if any."""
     return has_cluster(data_dir) and (not is_held(data_dir) or is_held_briefly(data_dir))
 
 
 async def find_conninfo(settings: Settings) -> str:
-    """How to connect to the instance these settings mean. Raises NoInstance when there is none."""
+    """Return the connection string of the instance of these settings. Raises NoInstance when none runs."""
     if settings.database.url:
         return settings.database.url
     data_dir = settings.data_dir
@@ -89,12 +90,12 @@ async def find_conninfo(settings: Settings) -> str:
         await asyncio.sleep(0.05)
     raise NoInstance(
         f"nothing runs on {data_dir}; start it with `cograil up`, "
-        "or name another place with --data-dir or COGRAIL_DATABASE_URL"
+        "or name another directory with --data-dir or COGRAIL_DATABASE_URL"
     )
 
 
 async def check_schema(db: Database) -> None:
-    """Raises SchemaMismatch unless the database has the schema of this program, or one it can work with."""
+    """Raise SchemaMismatch unless the database has the schema of this program, or a compatible one."""
     async with db.single("schema") as tx:
         schema = await status(tx.connection)
     if schema.problems:
@@ -107,7 +108,7 @@ async def check_schema(db: Database) -> None:
 
 
 def require_queues(settings: Settings) -> None:
-    """Raises InvalidSettings when queues must be named and are not."""
+    """Raise InvalidSettings when queues must be named and are not."""
     if settings.queues.strict and not settings.queues.names:
         raise InvalidSettings(
             "COGRAIL_QUEUES__STRICT is on and no queue is named; use --queue or COGRAIL_QUEUES__NAMES"
@@ -115,7 +116,7 @@ def require_queues(settings: Settings) -> None:
 
 
 def queue_checks(settings: Settings) -> Mapping[str, Callable[[Database], Awaitable[str]]]:
-    """What /readyz says of it where a process starts without: one that neither works nor takes jobs in."""
+    """Return the readiness check of the queues, for processes that start without named queues."""
 
     async def say(db: Database) -> str:
         return "not named, and COGRAIL_QUEUES__STRICT is on"

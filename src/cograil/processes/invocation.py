@@ -1,4 +1,4 @@
-"""How the command is called from where somebody sits: what is printed can be typed as it is printed."""
+"""The command line as the user typed it, so that printed commands can be copied."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ NAME = "cograil"
 
 
 def program(*, is_elsewhere: bool = False) -> str:
-    """`cograil` where the shell finds this program by that name; else its path, or how Python runs it.
+    """Return `cograil` where the shell finds this program by that name; else its path, or the Python
+    command.
 
-    Run as a module it is the script beside this Python, `.venv/bin/cograil`. With `is_elsewhere` it is for
-    another directory than this one.
+    Run as a module it is the script beside this Python, `.venv/bin/cograil`. With `is_elsewhere` the
+    command is for another directory than this one.
     """
     script = _script()
     on_path = shutil.which(NAME)
@@ -27,7 +28,7 @@ def program(*, is_elsewhere: bool = False) -> str:
 
 
 def _script() -> Path | None:
-    """The file that runs this program, if there is one."""
+    """Return the file that runs this program, if there is one."""
     candidates = (Path(sys.argv[0]), Path(sys.executable).with_name(NAME))
     return next((path for path in candidates if path.name == NAME and path.is_file()), None)
 
@@ -40,7 +41,7 @@ def _is_same(path: Path, other: Path) -> bool:
 
 
 def _short(path: Path) -> str:
-    """The path from here, if the file is below this directory."""
+    """Return the path relative to this directory, if the file is below it."""
     try:
         return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:

@@ -1,4 +1,4 @@
-"""How a process runs and ends: its event loop, its name, its signals."""
+"""The life of a process: its event loop, its name, its signals."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def run_async(main: Coroutine[Any, Any, Result], part: str | None = None) -> Result:
-    """Run this to its end in a loop of its own: uvloop where there is one. A `part` of an instance is traced.
+    """Run this to its end in an event loop of its own: uvloop if available. A `part` of an instance is
+    traced.
 
-    The collector looks for cycles far less often than by default: a batch of jobs is thousands of
-    objects without one, and a profile showed it looking through them again and again. It looks every
-    `COLLECT_SECONDS` as well: cycles that handlers make may hold much, however few objects they are.
+    Garbage collection runs far less often than by default: a batch of jobs is thousands of objects without
+    cycles, and a profile showed repeated scans of them. It also runs every `COLLECT_SECONDS`, because
+    cycles of handlers may hold much memory with few objects.
     """
     if part is not None:
         tracing.configure(part)
@@ -42,7 +43,7 @@ def run_async(main: Coroutine[Any, Any, Result], part: str | None = None) -> Res
 
 
 def _collect_regularly(loop: asyncio.AbstractEventLoop) -> None:
-    """Collect the young generations now and then; an old one is looked at as often as before."""
+    """Collect the young generations regularly; the old one is collected as often as by default."""
 
     def collect() -> None:
         gc.collect(1)
@@ -60,15 +61,15 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def process_name() -> str:
-    """A name for this start of this process, unlike that of any other."""
+    """Return a unique name for this start of this process."""
     return f"{socket.gethostname()[:40]}:{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def stop_on_signals(on_stop: Callable[[], None] | None = None) -> asyncio.Event:
-    """Set when we are asked to stop; who asks twice gets his way at once.
+    """Return an event that a stop signal sets; a second signal ends the process at once.
 
-    At once means that this process ends here: the kernel takes its children with it (the worker is
-    killed, PostgreSQL shuts down), and what was not committed never happened.
+    The kernel then ends its children too (the worker is killed, PostgreSQL shuts down), and uncommitted
+    work is rolled back.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -81,7 +82,7 @@ def stop_on_signals(on_stop: Callable[[], None] | None = None) -> asyncio.Event:
             on_stop()
 
     for number in STOP_SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             loop.add_signal_handler(number, hear, number)
     return stop
 
@@ -90,7 +91,7 @@ def stop_on_signals(on_stop: Callable[[], None] | None = None) -> asyncio.Event:
 async def kept_running(
     run: Coroutine[Any, Any, None], stop: Callable[[], None]
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """`run` beside this block; at its end `stop` is called and `run` awaited."""
+    """Run `run` beside this block; at its end call `stop` and await `run`."""
     task = asyncio.create_task(run)
     try:
         yield task
@@ -100,7 +101,7 @@ async def kept_running(
 
 
 async def first_of(stop: asyncio.Event, *tasks: asyncio.Future[Any]) -> None:
-    """Returns when `stop` is set or one of the tasks is done; raises what that one raised."""
+    """Return when `stop` is set or one of the tasks is done; raises the error of that task."""
     stopping = asyncio.create_task(stop.wait())
     try:
         done, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -111,7 +112,7 @@ async def first_of(stop: asyncio.Event, *tasks: asyncio.Future[Any]) -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """End here and now, whatever threads are still at."""
+    """End the process at once, even while threads run."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
@@ -119,7 +120,9 @@ def end_process(code: int) -> NoReturn:
 
 
 async def leave_nobody_behind(code: int) -> None:
-    """Returns when no handler is left; ends the process when one hangs, which Python would wait for."""
+    """Return when no handler thread is left; end the process when one hangs, because Python would wait for
+    it.
+    """
     until = asyncio.get_running_loop().time() + 1.0
     while _stragglers():
         if asyncio.get_running_loop().time() > until:

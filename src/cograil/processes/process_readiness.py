@@ -1,4 +1,4 @@
-"""Whether a process is ready for work, as /readyz tells it, and what /metrics shows of the database."""
+"""The readiness of a process for /readyz, and the database samples for /metrics."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cograil.store.database import Database
 from cograil.store.job_queries import sample_metrics
 from cograil.store.migrate import SchemaStatus, status
 
-FRESH_SECONDS = 2.0  # however many ask, the database is asked no more often than this
+FRESH_SECONDS = 2.0  # the database is queried at most this often, for any number of requests
 PATIENCE_SECONDS = 2.0
 
 
 class ProcessHealth:
-    """Readiness: of the database, of its schema, and of the parts that run here."""
+    """Readiness of the database, of its schema, and of the parts that run here."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class ProcessHealth:
         self._apps = apps or {}
         self._db = db
         self._parts = parts
-        self._conditions = conditions or {}  # each says OK, or what is wrong
+        self._conditions = conditions or {}  # each returns OK, or what is wrong
         self._found: dict[str, str] = {}
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
@@ -41,14 +41,14 @@ class ProcessHealth:
         self._sampling = asyncio.Lock()
 
     async def checks(self) -> dict[str, str]:
-        """What readiness depends on: "ok", or what is wrong."""
+        """Return the state of each dependency: "ok", or what is wrong."""
         results = dict(await self._database())
         results |= {name: OK if is_running() else "not running" for name, is_running in self._parts.items()}
         results |= {name: tell() for name, tell in self._conditions.items()}
         return results | {"draining": "stopping" if self.is_draining else OK}
 
     async def samples(self) -> list[tuple[str, str, str, float]]:
-        """What /metrics shows of the database; nothing while it does not answer."""
+        """Return the database samples of /metrics; none while the database does not answer."""
         clock = asyncio.get_running_loop().time
         async with self._sampling:
             if clock() - self._sampled_at > FRESH_SECONDS:
@@ -83,7 +83,7 @@ class ProcessHealth:
 
 
 def _clock() -> str:
-    """A transaction has just told the database's time."""
+    """Compare the clocks. A transaction has just returned the database's time."""
     wrong = clock.describe_offset(clock.offset_seconds())
     return OK if wrong is None else f"{DEGRADED}: {wrong}"
 

@@ -32,14 +32,14 @@ def workflow_files(directory: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class FilePublication:
-    """A workflow file, and what became of it."""
+    """A workflow file and the result of publishing it."""
 
     path: Path
     workflow: Workflow | None = None
-    problem: str = ""  # why it is not published
+    problem: str = ""  # the reason why it is not published
     is_new: bool = False
     schedules: tuple[ScheduleChange, ...] = ()  # what changed
-    warnings: tuple[str, ...] = ()  # of what is published
+    warnings: tuple[str, ...] = ()  # warnings about the published version
 
     @property
     def name(self) -> str:
@@ -96,7 +96,7 @@ def _read(path: Path) -> str:
 
 
 def _missing_handlers(workflow: Workflow, handlers: Collection[str]) -> Iterator[str]:
-    """A sentence for each node whose handler is not among these."""
+    """Yield a message for each node whose handler is not among these."""
     for node in workflow.nodes.values():
         if node.handler and node.handler not in handlers:
             hint = did_you_mean(node.handler, sorted(handlers))

@@ -1,8 +1,7 @@
-"""`cograil up --reload` and `--dev`: what is edited is used at once.
+"""`cograil up --reload` and `--dev`: edited files take effect at once.
 
-Files are looked at twice a second, by their times: that needs no library and works on every file system. A
-handler module that changed restarts the worker child, and nothing else; a workflow file that changed is
-published again.
+File times are checked twice a second, which needs no library and works on every file system. A changed
+handler module restarts the worker child, and nothing else; a changed workflow file is published again.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ LOOK_SECONDS = 0.5
 MAX_FILES = 5_000
 IGNORED = frozenset({"__pycache__", "node_modules", "site-packages", "venv"})
 
-Stamp = tuple[int, int]  # time and size
+Stamp = tuple[int, int]  # modification time and size
 
 
 class FileWatch:
-    """Which of some files were changed, made or removed since the last look."""
+    """Detects files that were changed, created or removed since the last check."""
 
     def __init__(self) -> None:
         self._stamps: dict[Path, Stamp] | None = None
 
     def changed(self, paths: Iterable[Path], *, with_new: bool = True) -> list[Path]:
-        """The files that differ from what the last call saw; the first call sees no difference."""
+        """Return the files that differ from the last call; the first call returns none."""
         before, now = self._stamps, {path: stamp for path in paths if (stamp := _stamp(path))}
         self._stamps = now
         if before is None:
@@ -67,7 +66,7 @@ def _is_real_directory(path: Path) -> bool:
 
 
 class Reloader:
-    """Looks for edits until cancelled, and calls what they are for."""
+    """Checks for edits until cancelled, and calls the matching function."""
 
     def __init__(
         self,
@@ -77,9 +76,9 @@ class Reloader:
         workflow_files: Callable[[], list[Path]],
         publish: Callable[[], Awaitable[None]] | None,
     ) -> None:
-        """`handler_files` are the modules that the worker has loaded; None after a start that failed.
+        """`handler_files` returns the modules that the worker has loaded; None after a failed start.
 
-        What is edited from now on counts, also before the first look.
+        Edits from now on count, also before the first check.
         """
         self._directory = directory
         self._handler_files = handler_files
@@ -91,13 +90,13 @@ class Reloader:
         self._workflows.changed(workflow_files())
 
     async def run(self) -> None:
-        """Look, again and again."""
+        """Check repeatedly."""
         while True:
             await self.look()
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Restart or publish, if something was edited since the last look."""
+        """Restart or publish if a file was edited since the last check."""
         loaded = self._handler_files()
         files = {*python_files(self._directory), *(loaded or ())}
         edited = self._code.changed(files, with_new=loaded is None)

@@ -1,4 +1,4 @@
-"""One more orchestrator, worker or relay on a database that is there already."""
+"""Another orchestrator, worker or relay on an existing database."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from cograil.worker.worker_loop import Worker
 
 
 def orchestrator(settings: Settings, health_port: int | None = None) -> None:
-    """Advance jobs until a signal says stop."""
+    """Advance jobs until a signal arrives."""
     logs.configure(settings.log.level, settings.log.format)
     run_async(_orchestrate(settings, health_port), "orchestrator")
 
 
 def worker(settings: Settings, apps: tuple[str, ...] = (), health_port: int | None = None) -> None:
-    """Run tasks until a signal says stop; then drain."""
+    """Run tasks until a signal arrives; then drain."""
     require_queues(settings)
     require_apps(settings)
     logs.configure(settings.log.level, settings.log.format)
@@ -53,7 +53,7 @@ def worker(settings: Settings, apps: tuple[str, ...] = (), health_port: int | No
 
 
 def relay(settings: Settings, health_port: int | None = None) -> None:
-    """Deliver events until a signal says stop."""
+    """Deliver events until a signal arrives."""
     logs.configure(settings.log.level, settings.log.format)
     run_async(_relay(settings, health_port), "relay")
 
@@ -114,7 +114,7 @@ async def _work(settings: Settings, health_port: int | None) -> None:
 
 @asynccontextmanager
 async def _checked_database(settings: Settings, application: str) -> AsyncIterator[Database]:
-    """The database of the instance, fit to run on: it keeps what it commits and has our schema."""
+    """Yield the database of the instance, checked for durability and for the schema of this program."""
     conninfo = await find_conninfo(settings)
     async with opened(Database(conninfo, settings.database, application=application, kept=BUSY)) as db:
         await look(partial(_check, db, settings))
@@ -131,7 +131,7 @@ async def _check(db: Database, settings: Settings) -> None:
 async def _probes(
     settings: Settings, port: int | None, db: Database, part: str, is_ready: Callable[[], bool]
 ) -> AsyncIterator[None]:
-    """/livez and /readyz for this part, if a port was given for them."""
+    """Serve /livez and /readyz for this part, if they have a port."""
     if port is None:
         yield
         return

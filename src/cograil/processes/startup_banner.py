@@ -1,4 +1,4 @@
-"""What `up` says: to a person at a terminal in sentences, to a log in fields."""
+"""The messages of `up`: sentences on a terminal, fields in a log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def welcome(
     files: list[FilePublication],
     apps: dict[str, str],
 ) -> None:
-    """Say what runs, where, and what to do next."""
+    """Print what runs, its address, and the next step."""
     published = [file.name for file in files if not file.problem]
     is_watcher = not files and any(app.tells_next_step for app in enabled_apps(settings))
     if not _is_for_people(settings):
@@ -65,7 +65,7 @@ def welcome(
 
 
 def tell_worker_error(settings: Settings, error: str, *, is_reloading: bool) -> None:
-    """Say why the worker cannot start, as Python prints it, and what happens next."""
+    """Print why the worker cannot start, as Python prints it, and what happens next."""
     if not _is_for_people(settings):
         log.error("worker cannot start", error=error)
         return
@@ -76,7 +76,7 @@ def tell_worker_error(settings: Settings, error: str, *, is_reloading: bool) -> 
 
 
 def tell_worker_runs(settings: Settings) -> None:
-    """Say that a worker runs again after one that could not start."""
+    """Print that a worker runs again after a failed start."""
     if _is_for_people(settings):
         _say("The worker runs again.")
     else:
@@ -84,7 +84,7 @@ def tell_worker_runs(settings: Settings) -> None:
 
 
 def _submit(workflow: Workflow) -> str:
-    """A command that submits a job of this workflow as it is printed, with the inputs that it must have."""
+    """Return a command that submits a job of this workflow, with its required inputs."""
     arguments = [
         f"--input {shlex.quote(f'{spec.name}={EXAMPLES.get(spec.type, chr(120))}')}"
         for spec in (workflow.inputs or {}).values()
@@ -94,7 +94,7 @@ def _submit(workflow: Workflow) -> str:
 
 
 def goodbye(settings: Settings) -> None:
-    """Say that running tasks are given their time."""
+    """Print that running tasks get their grace period."""
     if _is_for_people(settings):
         seconds = settings.worker.grace_seconds
         _say(f"\nStopping; running tasks have {seconds:g} s to end. Once more to stop at once.")
@@ -107,7 +107,7 @@ def _is_for_people(settings: Settings) -> bool:
 
 
 def _is_default(settings: Settings) -> bool:
-    """Whether a command in another terminal finds this instance by itself."""
+    """Return whether a command in another terminal finds this instance without options."""
     default: Path = Settings.model_fields["data_dir"].get_default(call_default_factory=True)
     return settings.data_dir == default or bool(settings.database.url)
 

@@ -1,8 +1,8 @@
-"""`cograil up`: everything in one place.
+"""`cograil up`: all parts of an instance in one command.
 
-This process takes the data directory, keeps PostgreSQL, advances jobs and answers the probes. The
-worker is a child: code of users runs there, and only there. On a signal: not ready any more, the
-worker drains, the orchestrator stops, the port closes, PostgreSQL shuts down.
+This process locks the data directory, runs PostgreSQL, advances jobs and serves the API and the probes. The
+worker is a child process: users' code runs only there. On a signal it becomes not ready, the worker drains,
+the orchestrator stops, the port closes, PostgreSQL shuts down.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ from cograil.store.task_queries import note_worker_error
 
 log = structlog.get_logger("up")
 
-LOOK_SECONDS = 0.5  # how soon a PostgreSQL that ended is noticed
+LOOK_SECONDS = 0.5  # interval of checks for a PostgreSQL that ended
 
 
-RELOAD_GRACE_SECONDS = 2.0  # somebody has edited a handler and wants to see it run
+RELOAD_GRACE_SECONDS = 2.0  # short, because a user waits for the edited handler
 
 
 @dataclass(frozen=True, slots=True)
 class Development:
-    """What is done with edits while it runs."""
+    """The reaction to edits while it runs."""
 
     is_dev: bool = False  # files replace what was published under their version
     is_reloading: bool = False  # edited handlers restart the worker
@@ -74,11 +74,11 @@ def up(
     front: tuple[str, int] | None = None,
     development: Development = Development(),  # noqa: B008  it never changes
 ) -> None:
-    """Run everything until a signal says stop; returns when all has stopped.
+    """Run everything until a signal arrives; return when all parts have stopped.
 
     `front` names an app that has a port of its own, and the port.
 
-    Raises DirectoryInUse, Conflict (the port), UsageError, or what the database has to say.
+    Raises DirectoryInUse, Conflict (the port), UsageError, or an error of the database.
     """
     require_queues(settings)
     require_apps(settings)
@@ -94,7 +94,7 @@ def up(
     if workflows is not None:
         workflow_files(workflows)
     logs.configure(settings.log.level, settings.log.format)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # before a loop runs that handles it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # before the loop that handles it runs
     with (
         _take_port(settings) as listening,
         nullcontext() if gateway_port is None else bind(settings.host, gateway_port) as gateway,
@@ -107,7 +107,7 @@ def up(
 
 
 class Supervisor:
-    """What runs in the process of `up`, once there is a database and a port."""
+    """The parts that run in the process of `up`, once it has a database and a port."""
 
     def __init__(
         self,
@@ -129,14 +129,14 @@ class Supervisor:
         self.gateway = gateway
         self.front = front
         self.is_published = False
-        self.worker_error: str | None = None  # why the worker could not start
+        self.worker_error: str | None = None  # the reason why the worker could not start
 
     async def run(self) -> None:
         """Start all parts, wait for a signal or for a part that fails, stop all parts."""
         stop = stop_on_signals()
         conninfo, settings = self.host.conninfo, self.settings
         await prepare_database(conninfo, settings)
-        async with AsyncExitStack() as stack:  # what is entered last is stopped first
+        async with AsyncExitStack() as stack:  # parts stop in the reverse order of their start
             enter = stack.enter_async_context
             db = await enter(Database(conninfo, settings.database, application="cograil up", kept=BUSY))
             orchestrator = Orchestrator(db, settings, make_engine_context(settings), process_name())
@@ -145,7 +145,7 @@ class Supervisor:
             parts = {"orchestrator": orchestrator, "worker": worker, "relay": relay}
             health = self._health(db, parts)
             await enter(self._open_doors(conninfo, health, worker))
-            reloader = self._reloader(db, worker)  # from here on it sees what is edited
+            reloader = self._reloader(db, worker)  # edits count from here on
             started = (relay, orchestrator, Scheduler(db, make_engine_context(settings)), worker)
             running = [await enter(kept_running(part.run(), part.stop)) for part in started]
             if self.gateway is not None:
@@ -164,7 +164,7 @@ class Supervisor:
         log.info("stopped")
 
     async def _open(self, db: Database, worker: WorkerChild) -> None:
-        """Wait for the worker, publish, and tell everybody that we are here."""
+        """Wait for the worker, publish the workflows, and announce the instance."""
         await worker.ready()
         published = await self._publish(db, worker)
         self.is_published = True
@@ -184,7 +184,7 @@ class Supervisor:
         return WorkerChild(order, db, is_reloadable=self.development.is_reloading, on_start=note)
 
     async def _note_start(self, db: Database, orchestrator: Orchestrator, error: str | None) -> None:
-        """Tell people at the terminal and, through `explain`, those who wait why no worker runs.
+        """Report a failed start of the worker on the terminal and to `explain`.
 
         An error of the first start ends `up`, which prints it.
         """
@@ -211,7 +211,9 @@ class Supervisor:
         return ProcessHealth(db, _states(parts), apps, {"workflows": self._published})
 
     def _published(self) -> str:
-        """For /readyz: who is told that we are ready may submit what is in the directory."""
+        """Return the readiness of the workflows: once it is ready, the workflows of the directory can be
+        submitted.
+        """
         return OK if self.is_published else "not published yet"
 
     def _workflow_files(self) -> list[Path]:
@@ -234,7 +236,7 @@ class Supervisor:
     async def _open_doors(
         self, conninfo: str, health: ProcessHealth, worker: WorkerChild
     ) -> AsyncIterator[None]:
-        """The API with the pages and the doors of apps, and the ports that some have of their own."""
+        """Serve the API with the pages and the applications of apps, and the additional ports of apps."""
         async with open_api(conninfo, self.settings) as instance:
             probes = probe_routes(health.checks, health.samples, worker.counts)
             served = log_requests(application(instance, probes, apps=all_doors(instance)), self.settings)
@@ -247,7 +249,7 @@ class Supervisor:
                 yield
 
     def _open_front(self, instance: ApiContext) -> AbstractAsyncContextManager[None]:
-        """The port of the app that has one of its own, if one has."""
+        """Serve the port of the app that has one, if any."""
         if self.front is None:
             return nullcontext()
         name, listening = self.front
@@ -257,7 +259,7 @@ class Supervisor:
     def _open_gateway(
         self, conninfo: str, listening: socket.socket
     ) -> AbstractAsyncContextManager[asyncio.Task[None]]:
-        """Beside the API, to which it sends what it does not do itself."""
+        """Serve the gateway beside the API, to which it forwards writes."""
         from cograil.gateway.gateway_readiness import UpstreamUrls  # noqa: PLC0415
         from cograil.processes.gateway_server import open_gateway, url_of  # noqa: PLC0415  most have none
 
@@ -267,7 +269,7 @@ class Supervisor:
         )
 
     async def _keep_database(self) -> None:
-        """A PostgreSQL of ours that ends is started again; its clients connect anew."""
+        """Restart an embedded PostgreSQL that has ended; its clients reconnect."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if self.host.revive():
@@ -275,11 +277,11 @@ class Supervisor:
 
 
 def _states(parts: Mapping[str, object]) -> dict[str, Callable[[], bool]]:
-    """How to ask each of these whether it is ready."""
+    """Return a readiness function for each of these."""
     return {name: partial(getattr, part, "is_ready") for name, part in parts.items()}
 
 
 def _take_port(settings: Settings) -> socket.socket:
-    """Report the first instance, and not its port, when a second one is started by mistake."""
+    """Bind the port. A second instance on the directory is reported as such, not as a port conflict."""
     with nullcontext() if settings.database.url else hold_directory(settings.data_dir):
         return bind(settings.host, settings.port)

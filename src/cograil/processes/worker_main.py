@@ -1,8 +1,8 @@
-"""One worker: what `cograil worker` runs, and what runs in the child of `cograil up`.
+"""One worker: `cograil worker`, and the child process of `cograil up`.
 
-Run as a module it is that child. It gets its order over a socket, answers when it works, and is gone
-when the other end is: a handler that kills its process must not take the rest down, and the rest must
-not leave a worker behind.
+Run as a module it is that child. It receives its configuration over a socket, answers when it is ready, and
+ends when the other end closes: a handler that kills its process must not end the other parts, and these
+must not leave a worker behind.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 @dataclass(frozen=True, slots=True)
 class WorkOrder:
-    """What a worker must know. `directory` is where the modules of `apps` are looked for first.
+    """The configuration of a worker. `directory` is searched first for the modules of `apps`.
 
-    A guest serves the handlers of `apps` and nothing else: the instance has workers for the rest.
+    A guest serves only the handlers of `apps`: the instance has workers for the rest.
     """
 
     conninfo: str
@@ -78,7 +78,7 @@ class WorkOrder:
 
 
 def load_handlers(apps: Sequence[str], directory: str) -> list[str]:
-    """Register the built-in handlers and those of the apps; the names of the latter.
+    """Register the built-in handlers and those of the apps; return the names of the latter.
 
     Raises UsageError for a module that fails.
     """
@@ -93,9 +93,9 @@ async def work(
     handlers: Sequence[str],
     on_ready: Callable[[Worker], None] = lambda _: None,
 ) -> None:
-    """Work until a signal says stop, then drain; a guest serves these handlers only.
+    """Work until a signal arrives, then drain; a guest serves these handlers only.
 
-    The process ends here when a handler does not.
+    Ends the process when a handler does not end.
     """
     async with Database(
         order.conninfo, order.settings.database, application="cograil worker", kept=BUSY
@@ -109,7 +109,7 @@ async def work(
 
 
 async def work_on(db: Database, settings: Settings, on_ready: Callable[[Worker], None]) -> None:
-    """One worker on this database, from its start to the end of its drain."""
+    """Run one worker on this database, from its start to the end of its drain."""
     register_bulk(default_registry, db, settings)
     register_http(default_registry, PublicOnly(settings.outbound), settings.limits.output_bytes)
     async with beside_worker(default_registry, db, settings):
@@ -119,7 +119,7 @@ async def work_on(db: Database, settings: Settings, on_ready: Callable[[Worker],
 async def serve(
     db: Database, settings: Settings, registry: Registry, on_ready: Callable[[Worker], None]
 ) -> None:
-    """Run the tasks of these handlers, until a signal says stop and all is drained."""
+    """Run the tasks of these handlers until a signal arrives and the worker is drained."""
     worker = Worker(db, settings, registry, process_name(), settings.queues.names)
     stop_on_signals(worker.stop)
     running = asyncio.create_task(worker.run())
@@ -131,7 +131,7 @@ async def serve(
 
 
 def main(descriptor: str, parent: str) -> int:
-    """The child: take the order, import what it names, say so, work."""
+    """Run the child: receive the configuration, import its modules, answer, work."""
     link = socket.socket(fileno=int(descriptor))
     link.set_inheritable(False)
     _end_with(int(parent), link)
@@ -159,7 +159,7 @@ def _facts(worker: Worker) -> dict[str, Any]:
 
 
 def _files_of_users() -> list[str]:
-    """The files of the modules that were loaded, without those of Python, of packages and of ours."""
+    """Return the files of the loaded modules, without those of Python, of packages and of cograil."""
     installed = (*map(os.path.realpath, {*sysconfig.get_paths().values()}), PACKAGE)
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     return sorted(name for name in files if name and not os.path.realpath(name).startswith(tuple(installed)))
@@ -170,7 +170,7 @@ def _answer(link: socket.socket, facts: dict[str, Any]) -> None:
 
 
 def _end_with(parent: int, link: socket.socket) -> None:
-    """When the parent is killed, so are we: what we hold is given to others when our lease ends."""
+    """End this process when the parent is killed; its tasks go to other workers when its lease ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
@@ -178,9 +178,10 @@ def _end_with(parent: int, link: socket.socket) -> None:
 
 
 def _watch(link: socket.socket) -> None:
-    """The same for systems without that signal: the other end of the socket closes with the parent.
+    """Do the same on systems without that signal: the socket closes with the parent.
 
-    Each line that comes asks what was counted here. This thread answers, whatever the handlers do.
+    Each received line requests the metrics of this process. This thread answers, even when handlers are
+    busy.
     """
     with contextlib.suppress(OSError), link.makefile("rb") as lines:
         for line in lines:

@@ -1,4 +1,4 @@
-"""A worker as a child process: started, watched, started again, and asked to stop at the end."""
+"""A worker as a child process: started, monitored, restarted, and stopped at the end."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from cograil.verbs import tasks
 log = structlog.get_logger("up")
 
 MIN_PAUSE, MAX_PAUSE = 0.2, 5.0
-STEADY_SECONDS = 10.0  # who lived this long did not die of its start
+STEADY_SECONDS = 10.0  # a child that ran this long did not fail at its start
 PATIENCE_SECONDS = 2.0
 MAX_ANSWER = 1024 * 1024
 STDERR = 2  # the descriptor
-MARGIN_SECONDS = 20.0  # beyond the grace, for handing back and for saying good-bye
+MARGIN_SECONDS = 20.0  # beyond the grace period, to release tasks and to unregister
 
 OnStart = Callable[[str | None], Awaitable[None]]
 
 
 class WorkerChild:
-    """One worker, as often as it takes.
+    """One worker, restarted whenever it ends.
 
-    A child that dies is known to be dead, so its tasks need not wait for its lease to end.
+    The parent knows when a child has died, so its tasks need not wait for the end of its lease.
     """
 
     def __init__(
@@ -49,9 +49,11 @@ class WorkerChild:
         is_output_on_stderr: bool = False,
         on_start: OnStart | None = None,
     ) -> None:
-        """What handlers print goes to standard error where standard output is for the answer of a command.
+        """Printed output of handlers goes to standard error where standard output is for the result of a
+        command.
 
-        `on_start` is called with the error of each child that cannot start, and with None when one works.
+        `on_start` is called with the error of each child that cannot start, and with None when one is
+        ready.
         """
         self._on_start = on_start or _log_error
         self.is_reloadable = is_reloadable
@@ -68,22 +70,24 @@ class WorkerChild:
         self._stop = asyncio.Event()
         self._is_reloading = False
         self._reload = asyncio.Event()
-        self.loaded_files: list[Path] | None = None  # of the child's modules; None when it could not start
+        self.loaded_files: list[Path] | None = (
+            None  # files of the child's modules; None when it could not start
+        )
         self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def ready(self) -> None:
-        """Returns when the first child works; raises UsageError or CograilError when it cannot."""
+        """Return when the first child is ready; raises UsageError or CograilError when it cannot start."""
         await asyncio.shield(self._first)
 
     def stop(self) -> None:
-        """Let the child drain; `run` returns when it has. One that takes too long is killed."""
+        """Let the child drain; `run` returns when it has. A child that takes too long is killed."""
         self._stop.set()
         self._terminate()
         seconds = self._order.settings.worker.grace_seconds + MARGIN_SECONDS
         asyncio.get_running_loop().call_later(seconds, self._kill)
 
     def reload(self) -> None:
-        """Replace the child by one that imports its modules anew; what it runs is handed back, uncounted."""
+        """Replace the child by one that imports its modules again; running tasks are released, uncounted."""
         self._is_reloading = True
         self._reload.set()
         self._terminate()
@@ -91,7 +95,7 @@ class WorkerChild:
         asyncio.get_running_loop().call_later(seconds, self._kill_if, self._process)
 
     async def run(self) -> None:
-        """Keep a worker until `stop`."""
+        """Keep a worker running until `stop`."""
         pause = MIN_PAUSE
         clock = asyncio.get_running_loop().time
         try:
@@ -114,7 +118,7 @@ class WorkerChild:
             self._settle(CograilError("stopped before the worker was ready"))
 
     async def _wait_for_edit(self) -> None:
-        """Code that cannot be imported is not tried again before it is edited."""
+        """Wait for an edit: code that cannot be imported is not tried again before."""
         self._reload.clear()
         waiting = {asyncio.create_task(self._reload.wait()), asyncio.create_task(self._stop.wait())}
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -123,7 +127,7 @@ class WorkerChild:
         self._is_reloading = False
 
     async def _serve(self) -> None:
-        """From the start of one child to its end."""
+        """Serve one child from its start to its end."""
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
@@ -132,7 +136,7 @@ class WorkerChild:
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=self._stdout,
-                start_new_session=True,  # an interrupt from the keyboard is for us to pass on
+                start_new_session=True,  # this process passes keyboard interrupts on
             )
         reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_ANSWER)
         try:
@@ -161,7 +165,7 @@ class WorkerChild:
             await self._on_start(None)
 
     async def counts(self) -> metrics.Counts:
-        """What the child has counted; nothing of one that is not there, or too busy to say."""
+        """Return the metrics of the child; empty when it is gone, or too busy to answer."""
         with suppress(TimeoutError, ConnectionError):
             async with asyncio.timeout(PATIENCE_SECONDS), self._asking:
                 return await self._ask()
@@ -174,19 +178,19 @@ class WorkerChild:
         self._questions += 1
         writer.write(b"%d\n" % self._questions)
         while answer := await _read(reader):
-            if answer.get("question") == self._questions:  # not one that we gave up
+            if answer.get("question") == self._questions:  # ignore an answer to an earlier request
                 return cast("metrics.Counts", answer["counts"])
         return metrics.NO_COUNTS
 
     def _settle(self, error: CograilError | None) -> None:
-        """The first answer decides whether there is any sense in going on."""
+        """Record the first answer, which decides whether a restart can help."""
         if self._first.done():
             return
         if error is None:
             self._first.set_result(None)
         else:
             self._first.set_exception(error)
-            self._first.exception()  # read by `ready`, or by nobody who cares
+            self._first.exception()  # read by `ready`; otherwise unused
 
     async def _on_exit(self, pause: float) -> None:
         assert self._process is not None
@@ -198,7 +202,7 @@ class WorkerChild:
             await asyncio.wait_for(self._stop.wait(), pause)
 
     async def _declare_dead(self) -> None:
-        """What the child held and did not hand back need not wait for the end of its lease."""
+        """Release the tasks that the child still held, without waiting for the end of its lease."""
         if self._worker_id is not None:
             with suppress(psycopg.Error, DatabaseUnavailable):
                 async with self._db.single("leave") as tx:
@@ -214,7 +218,7 @@ class WorkerChild:
             self._kill()
 
     def _kill(self) -> None:
-        """The child and whatever its handlers started."""
+        """Kill the child and the processes of its handlers."""
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -226,7 +230,7 @@ async def _log_error(error: str | None) -> None:
 
 
 async def _read(reader: asyncio.StreamReader) -> dict[str, object]:
-    """The child's answer; empty when it ended without one."""
+    """Return the child's answer; empty when it ended without one."""
     with suppress(ConnectionError):
         line = await reader.readline()
         return json.loads(line) if line.endswith(b"\n") else {}

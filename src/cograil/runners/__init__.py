@@ -9,6 +9,6 @@
     process_pool         child processes; process_child runs in one, ipc holds their messages
     builtin_handlers     handlers for tests and demos; http_handler: the handler `http`
 
-Nothing here knows the database, queues, leases or what runs next: it imports neither store nor verbs. The
-worker saves state through the Channel that it implements.
+This package does not know the database, queues, leases or the order of tasks: it imports neither store nor
+verbs. The worker saves state through the Channel that it implements.
 """

@@ -1,1 +1,1 @@
-"""Ways in that nobody calls: the clock."""
+"""The scheduler: submits jobs at the due times of schedules."""

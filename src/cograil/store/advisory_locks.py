@@ -1,4 +1,4 @@
-"""The lock of a name: what is decided under it is decided by one transaction at a time."""
+"""Advisory locks by name: decisions under a lock are made by one transaction at a time."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LOCK_NAMES = statement("lock_names")
 async def lock_name(tx: Transaction, kind: str, *parts: str) -> None:
     """Wait for the lock of this name and keep it until the transaction ends.
 
-    Raises RuntimeError outside a transaction: the lock would be gone before the next statement.
+    Raises RuntimeError outside a transaction: the lock would be released before the next statement.
     """
     _require_transaction(tx, kind)
     await tx.fetch(LOCK_NAME, name=_joined(kind, parts))
 
 
 async def lock_names(tx: Transaction, kind: str, names: Iterable[tuple[str, ...]]) -> None:
-    """The same for several, one after another: everybody has to give them in the same order."""
+    """Lock several names, one after another: all callers must pass them in the same order."""
     _require_transaction(tx, kind)
     await tx.fetch(LOCK_NAMES, names=texts([_joined(kind, parts) for parts in names]))
 

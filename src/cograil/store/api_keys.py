@@ -139,5 +139,5 @@ async def find_secret(tx: Transaction, name: str) -> str:
 async def role_privileges(tx: Transaction) -> list[str]:
     """Return the privileges of the session role that bypass row-level security."""
     (row,) = await tx.fetch(ROLE_PRIVILEGES)
-    powers = ("is a superuser", "bypasses row-level security", "owns a table of ours")
+    powers = ("is a superuser", "bypasses row-level security", "owns a table of cograil")
     return [power for power, has_it in zip(powers, row, strict=True) if has_it]

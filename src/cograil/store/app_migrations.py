@@ -73,7 +73,9 @@ async def _recorded(conn: AsyncConnection[Any], version: int) -> str | None:
 
 
 async def _grant(conn: AsyncConnection[Any], schema: sql.Identifier) -> None:
-    """Let the roles of cograil use the tables and sequences of this schema, as far as these roles exist."""
+    """Grant the roles of cograil the use of the tables and sequences of this schema. Skips roles that do
+    not exist.
+    """
     async with conn.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute("select rolname from pg_roles where rolname = any(%s)", [list(ROLES)])
         roles = [sql.Identifier(name) for (name,) in await cursor.fetchall()]

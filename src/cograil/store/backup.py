@@ -2,7 +2,7 @@
 
 A dump is what `pg_dump --format=custom` writes of the schemas of cograil, so plain pg_restore reads it too.
 A restore is one transaction: the old schemas dropped (if asked for), objects and rows, the rights that were
-granted to other roles, owners and grants of cograil's own roles. It is all there afterwards or nothing is.
+granted to other roles, owners and grants of cograil's own roles. It restores everything or changes nothing.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ ANALYZE = """
 select format('analyze %I.%I', schemaname, tablename) from pg_tables
 where schemaname in ('cograil', 'vault_secure') order by 1 \\gexec
 """
-HEAD_BYTES = 16 * 1024  # the settings with which a dump begins are within it
+HEAD_BYTES = 16 * 1024  # the block contains the settings with which a dump begins
 CHUNK_BYTES = 1024 * 1024
 NEWER_SETTING = re.compile(rb"^SET transaction_timeout = 0;\n", re.MULTILINE)  # unknown before PostgreSQL 17
 GRANTEE = re.compile(r'^(?:GRANT|REVOKE) .* (?:TO|FROM) ("(?:[^"]|"")+"|\w+)(?: WITH GRANT OPTION)?;$')
 
 
 def dump_database(conninfo: str, programs: Binaries, target: Path) -> None:
-    """Write the database to this file, complete or not at all. Raises DatabaseUnavailable or UsageError."""
+    """Write the database to this file, completely or not at all. Raises DatabaseUnavailable or UsageError."""
     place, environment = program_arguments(conninfo)
     command = [
         str(programs.path("pg_dump")),
@@ -50,7 +50,9 @@ def dump_database(conninfo: str, programs: Binaries, target: Path) -> None:
 
 @contextmanager
 def _new_file(target: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name when the block ends without an error; only its owner reads it."""
+    """Yield a new file that appears under its name when the block ends without an error; only its owner may
+    read it.
+    """
     try:
         descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
@@ -67,19 +69,20 @@ def _new_file(target: Path) -> Iterator[IO[bytes]]:
 
 
 def check_dump(programs: Binaries, source: Path) -> None:
-    """Raises UsageError unless this file is a dump of cograil that these programs can read."""
+    """Raise UsageError unless this file is a dump of cograil that these programs can read."""
     listed = _list_dump(programs, source)
     if " SCHEMA - cograil " not in listed:
-        raise UsageError(f"{source} is a dump of something else: it has no schema cograil")
+        raise UsageError(f"{source} is not a dump of cograil: it has no schema cograil")
 
 
 def restore_database(
     conninfo: str, programs: Binaries, source: Path, *, known_roles: Iterable[str], is_clean: bool
 ) -> list[str]:
-    """Replay this dump into the database; the grants that were left out because their role is not here.
+    """Restore this dump into the database; return the grants that were left out because their role does not
+    exist.
 
     The roles of cograil must exist. With `is_clean` the schemas of cograil are dropped first. Raises
-    DatabaseUnavailable, with what PostgreSQL said, when it fails: then nothing was changed.
+    DatabaseUnavailable with PostgreSQL's message when it fails; nothing is changed then.
     """
     grants, left_out = _foreign_grants(programs, source, frozenset(known_roles))
     place, environment = program_arguments(conninfo)
@@ -109,10 +112,11 @@ def restore_database(
 
 
 def restored_statements() -> list[str]:
-    """Queries with which every restore ends, inside its transaction; psql runs each row that they return.
+    """Return the queries that end every restore, inside its transaction; psql runs each row that they
+    return.
 
-    Everything that must know that the data went back in time changes here: numbers of tasks and fences that
-    were handed out after the dump must not be handed out again. A dump of an older schema has no epochs.
+    They change everything that depends on the time of the data: task numbers and fences that were issued
+    after the dump must not be issued again. A dump of an older schema has no epochs.
     """
     return [
         "select 'select cograil.new_epoch()' where to_regprocedure('cograil.new_epoch(boolean)') is not null"
@@ -122,16 +126,18 @@ def restored_statements() -> list[str]:
 def _feed(
     psql: subprocess.Popen[bytes], dump: subprocess.Popen[bytes], grants: str, *, is_clean: bool
 ) -> bool:
-    """Write the whole restore to psql; whether all of it was written. It commits when its input ends."""
+    """Write the whole restore to psql; return whether all of it was written. It commits when its input
+    ends.
+    """
     assert psql.stdin is not None
     assert dump.stdout is not None
-    with suppress(BrokenPipeError):  # psql has met an error, which it tells
+    with suppress(BrokenPipeError):  # psql stopped at an error, which it reports
         psql.stdin.write(DROP_SCHEMAS.encode() if is_clean else b"")
         psql.stdin.write(NEWER_SETTING.sub(b"", dump.stdout.read(HEAD_BYTES)))
         while chunk := dump.stdout.read(CHUNK_BYTES):
             psql.stdin.write(chunk)
         if dump.wait() != 0:
-            psql.kill()  # without its end nothing is committed
+            psql.kill()  # without this end nothing is committed
             return False
         rights = "".join(f"{statement.text} \\gexec\n" for statement in IN_DATABASE)
         ends = "".join(f"{statement} \\gexec\n" for statement in restored_statements())
@@ -143,7 +149,7 @@ def _feed(
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End it, if it has not ended: what was not committed is rolled back."""
+    """End the process if it still runs; uncommitted changes are rolled back."""
     with suppress(BrokenPipeError):
         if process.stdin is not None and not process.stdin.closed:
             process.kill()
@@ -156,7 +162,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 def _foreign_grants(
     programs: Binaries, source: Path, known_roles: frozenset[str]
 ) -> tuple[list[str], list[str]]:
-    """The GRANT and REVOKE statements of a dump, and those whose role is not on this server."""
+    """Return the GRANT and REVOKE statements of a dump, and those whose role does not exist on this server."""
     lines = [
         line for line in _list_dump(programs, source).splitlines() if re.match(r"\d+; \d+ \d+ ACL ", line)
     ]

@@ -77,7 +77,7 @@ class BulkOperation:
 
     @property
     def ended(self) -> int:
-        """How many jobs are processed."""
+        """Return how many jobs are processed."""
         return self.done + self.failed + self.skipped
 
     def count(self, outcome: str, code: str = "", message: str = "", number: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""How a process comes to its database: one that is there and slow, or full, is waited for."""
+"""Connecting with retries: a process waits for a database that is slow, full or starting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = structlog.get_logger("store")
 
 PATIENCE_SECONDS = 60.0
 RETRY_SECONDS = 0.5
-# What a server says that is there and cannot take us just now. In other languages we do not understand it.
+# Messages of a server that cannot accept a session at the moment. Translated messages are not recognised.
 NOT_NOW = (
     "too many clients",
     "too many connections",
@@ -33,7 +33,7 @@ Hope = Callable[[Exception], bool]
 
 @asynccontextmanager
 async def opened(db: Database) -> AsyncIterator[Database]:
-    """This database, open in this block. Raises DatabaseUnavailable, at once where nobody answers at all."""
+    """Yield this database, open in this block. Raises DatabaseUnavailable at once when no server answers."""
     await look(db.open, _says_not_now)
     try:
         yield db
@@ -42,10 +42,10 @@ async def opened(db: Database) -> AsyncIterator[Database]:
 
 
 async def look(at: Callable[[], Awaitable[Found]], is_hopeful: Hope = lambda _: True) -> Found:
-    """What this look at the database finds. While there is hope it is taken again, for a minute.
+    """Run `at` and return its result. While the outage seems temporary, retry for a minute.
 
-    For the first looks of a process, on a slow machine or at a server that restarts; afterwards each of its
-    loops tries again by itself. Raises what the last look raised.
+    For the first queries of a process, on a slow machine or at a server that restarts; later, each loop of
+    the process retries by itself. Raises the error of the last try.
     """
     until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     while True:
@@ -54,7 +54,7 @@ async def look(at: Callable[[], Awaitable[Found]], is_hopeful: Hope = lambda _: 
         except (*LOST, DatabaseUnavailable) as error:
             if asyncio.get_running_loop().time() > until or not is_hopeful(error):
                 raise
-            log.warning("cannot look at the database, trying again", error=str(error).strip())
+            log.warning("cannot query the database, trying again", error=str(error).strip())
         await asyncio.sleep(RETRY_SECONDS)
 
 

@@ -1,11 +1,11 @@
 """Connections and transactions.
 
-The edge opens a transaction (`async with db.transaction("submit") as tx`); verbs and store functions
-take it first and never commit. Every statement and every commit passes a named fault point, so tests
-can crash a process at each of them. JSON columns arrive as their text, to be parsed where the value is needed.
+The edge opens a transaction (`async with db.transaction("submit") as tx`); verbs and store functions take
+it first and never commit. Every statement and every commit passes a named fault point, so tests can crash a
+process at each of them. JSON columns arrive as their text, to be parsed where the value is needed.
 
-Behind a pooler that hands a session to another client after each transaction nothing of a session may be
-relied on: no prepared statements, no LISTEN, and our settings hold for one transaction each.
+Behind a pooler that gives a session to another client after each transaction, session state does not last:
+there are no prepared statements and no LISTEN, and settings apply to one transaction each.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ Row = tuple[Any, ...]
 Pool = AsyncConnectionPool[AsyncConnection[Row]]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-REFUSED = "unsupported startup parameter"  # what PgBouncer says to settings of a session
+REFUSED = "unsupported startup parameter"  # PgBouncer's answer to session settings
 POOL_SECONDS = 15.0
 IS_TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}").fullmatch
-BUSY = 3  # the connections that an orchestrator or a worker has use for at once
+BUSY = 3  # connections that an orchestrator or a worker uses at once
 RECONNECT_SECONDS = 1.0
-# A loop that is too busy lost its session between two statements: nothing of the transaction was done.
+# A loop that is too busy lost its session between two statements: nothing of the transaction was committed.
 STALLED = psycopg.errors.IdleInTransactionSessionTimeout
 LOST = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
     STALLED,
-)  # the connection is gone, whatever ended it
-DOOR_PATIENCE_SECONDS = 1.5  # at a door, for a server that answers nobody
+)  # the connection is gone, for whatever reason
+DOOR_PATIENCE_SECONDS = 1.5  # timeout of a server process while the database does not answer
 
 
 class Undone(psycopg.OperationalError):
-    """The session of a transaction ended before it was asked to commit: nothing of it was done."""
+    """The session of a transaction ended before its COMMIT was sent: nothing of it was committed."""
 
 
 class RawJson(Loader):
@@ -85,9 +85,9 @@ _ADAPTERS = _Adapters()
 
 
 async def connect(conninfo: str, *, prepare: bool = True) -> AsyncConnection[Row]:
-    """One connection of our kind, outside any pool.
+    """Open a connection with the engine's settings, outside any pool.
 
-    Raises DatabaseUnavailable, RolesMissing when the role to act in is missing or may not be used,
+    Raises DatabaseUnavailable, RolesMissing when its role is missing or may not be used,
     UnsupportedEncoding when the database does not store UTF-8.
     """
     try:
@@ -104,10 +104,10 @@ async def connect(conninfo: str, *, prepare: bool = True) -> AsyncConnection[Row
 
 
 async def is_pooler(conninfo: str) -> bool:
-    """Whether a pooler answers there, and not PostgreSQL itself. Raises DatabaseUnavailable if nobody does.
+    """Return whether a pooler answers at this address instead of PostgreSQL. Raises DatabaseUnavailable.
 
-    A pooler refuses the settings of a session; or if it was told to ignore them, the number it gave our
-    session is not the one the server knows.
+    A pooler refuses session settings; a pooler that ignores them reports another backend number than the
+    server.
     """
     try:
         connection = await connect(conninfo, prepare=False)
@@ -121,7 +121,7 @@ async def is_pooler(conninfo: str) -> bool:
 
 
 class Transaction:
-    """One transaction, or one statement that is its own. `now` is the database's time of it."""
+    """One transaction, or a statement that is its own transaction. `now` is its database time."""
 
     __slots__ = ("_afterwards", "_is_autocommit", "connection", "name", "now")
 
@@ -135,19 +135,19 @@ class Transaction:
         self._is_autocommit = is_autocommit
 
     def afterwards(self, note: Callable[[], None]) -> None:
-        """Call this once all of it is committed, and never if it is not. For counting, not for deeds."""
+        """Call this after the commit, and never after a rollback. For counting, not for side effects."""
         self._afterwards.append(note)
         if self._is_autocommit:  # the statement before this call is committed
             self.has_committed()
             self._afterwards.clear()
 
     def has_committed(self) -> None:
-        """Note what is true now."""
+        """Run the notes of the committed changes."""
         for note in self._afterwards:
             try:
                 note()
-            except Exception:  # it is done, whatever we make of it
-                log.exception("what was committed could not be counted", transaction=self.name)
+            except Exception:  # the commit stands, even if counting fails
+                log.exception("cannot count a committed change", transaction=self.name)
 
     async def fetch(self, statement: Statement, /, **params: Any) -> list[Row]:
         """Return the rows of this statement as tuples, for the hot path: unpack them, never index them."""
@@ -200,10 +200,10 @@ class Transaction:
 class Database:
     """A pool of connections to one database.
 
-    `conninfo` is how they connect. `direct` is how to get a session of one's own, for LISTEN; None when
-    there is only a pooler, so that nothing can be heard and everything is polled. `kept` connections are
-    open from the start: what must be quick when work comes should not have to connect first. With a
-    `role`, its sessions act in that role.
+    `conninfo` is the connection string. `direct` is that of a session of its own, for LISTEN; None when
+    there is only a pooler, so that every change is found by polling. `kept` connections are open from the
+    start, so that the first work does not wait for a connection. With a `role`, its sessions act in that
+    role.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class Database:
         self._url = conninfo
         self._application = application
         self._in_use = 0
-        self._answered_at = 0.0  # when a transaction began last, by our monotonic clock
+        self._answered_at = 0.0  # start of the last transaction, on the monotonic clock
         self._take_for(is_pooled=bool(settings.pooled))
         self._pool = Pool(
             self.conninfo,
@@ -236,14 +236,14 @@ class Database:
         )
 
     def _take_for(self, *, is_pooled: bool) -> None:
-        """Connect in the way of a pooler, or of a server."""
+        """Connect through a pooler, or to a server."""
         settings, application, role = self.settings, self._application, self._role
         self.is_pooled = is_pooled
         self.conninfo = engine_conninfo(self._url, settings, application, is_pooled=is_pooled, role=role)
         self.direct: str | None = None if is_pooled else self.conninfo
         if settings.direct_url:
             self.direct = engine_conninfo(settings.direct_url, settings, application, role=role)
-        begin = "begin read only" if role in READERS else "begin"  # a pooler forgets defaults of a session
+        begin = "begin read only" if role in READERS else "begin"  # a pooler drops session defaults
         self._begin = _beginning(session_settings(settings, role) if is_pooled else {}, begin)
 
     async def _configure(self, connection: AsyncConnection[Row]) -> None:
@@ -271,8 +271,8 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def single(self, name: str) -> AsyncIterator[Transaction]:
-        """For a statement that is its own transaction. Several statements are not atomic together."""
-        if self.is_pooled:  # only inside a transaction do our settings hold
+        """Yield a transaction for one statement. Several statements are not atomic together."""
+        if self.is_pooled:  # behind a pooler, settings apply only inside a transaction
             async with self.transaction(name) as tx:
                 yield tx
             return
@@ -284,10 +284,10 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def transaction(self, name: str, tenant: str | None = None) -> AsyncIterator[Transaction]:
-        """Commits when the block ends, rolls back when it raises.
+        """Yield a transaction. It commits when the block ends and rolls back when the block raises.
 
-        With a tenant, a role that row-level security binds sees the rows of that tenant and no others.
-        A COMMIT that raised may have committed: read again to find out.
+        With a tenant, a role that row-level security binds sees the rows of that tenant and no others. A
+        COMMIT that raised may have committed: read the state to find out.
         """
         beginning = self._begin if tenant is None else self._begin + _as_tenant(tenant)
         async with self._connection() as connection:
@@ -321,7 +321,9 @@ class Database:
 
     @contextlib.contextmanager
     def _answered_soon(self, connection: AsyncConnection[Row]) -> Iterator[None]:
-        """At a door a server that is silent for everybody is given up soon: somebody waits there."""
+        """In a server process, abort a statement that gets no answer in time, because a request waits for
+        it.
+        """
         if not self._role:
             yield
             return
@@ -344,7 +346,9 @@ class Database:
                 end.shutdown(socket.SHUT_RDWR)
 
     async def _free_connection(self) -> AsyncConnection[Row]:
-        """A connection of the pool. Raises Overloaded, or DatabaseUnavailable: at a door soon."""
+        """Return a connection of the pool. Raises Overloaded, or DatabaseUnavailable: early in a server
+        process.
+        """
         asked_at = time.monotonic()
         patience = min(DOOR_PATIENCE_SECONDS, POOL_SECONDS) if self._role else POOL_SECONDS
         try:
@@ -361,19 +365,19 @@ class Database:
             raise Overloaded(f"no connection was free within {POOL_SECONDS:g} s") from error
 
     async def _living_connection(self) -> AsyncConnection[Row]:
-        """One whose other end is there: after a restart of the server the idle ones are all dead."""
+        """Return a live connection: after a restart of the server all idle ones are dead."""
         while True:
             connection = await self._free_connection()
             if _is_quiet(connection):
                 return connection
             await connection.close()
-            await self._pool.putconn(connection)  # which replaces it
+            await self._pool.putconn(connection)  # the pool replaces it
 
 
 def _is_quiet(connection: AsyncConnection[Row]) -> bool:
-    """Whether nothing came on an idle connection, without asking the server.
+    """Return whether an idle connection received nothing, without a query to the server.
 
-    What comes there is its end, or the server's last words.
+    It receives only its end, or the last message of the server.
     """
     if connection.closed:
         return False
@@ -383,25 +387,27 @@ def _is_quiet(connection: AsyncConnection[Row]) -> bool:
 
 
 async def _try_on(pool: Pool) -> None:
-    """The pool's own way is to try ever more seldom; a server that is back should find us soon."""
+    """Reset the pool's growing retry delay, so that it finds a recovered server soon."""
     await pool.check()
 
 
 def _beginning(settings: dict[str, str], begin: str) -> bytes:
-    """Begin, with these settings until the end of the transaction, and tell the time: one round trip."""
+    """Return SQL that begins a transaction with these settings and returns the time, in one round trip."""
     wanted = "".join(f", set_config('{name}', '{value}', true)" for name, value in settings.items())
     return f"{begin}; select (extract(epoch from now()) * 1000000)::bigint{wanted}".encode()
 
 
 def _as_tenant(tenant: str) -> bytes:
-    """Until the end of the transaction. A tenant is a plain word: it stands in the text of a statement."""
+    """Return the settings of a transaction of this tenant. The tenant's name is checked, because it is part
+    of SQL text.
+    """
     if not IS_TENANT(tenant):
         raise ValueError(f"{tenant!r} is not the name of a tenant")
     return f", set_config('cograil.tenant', '{tenant}', true)".encode()
 
 
 async def _begin(connection: AsyncConnection[Row], beginning: bytes) -> datetime:
-    """Begin; the database's time of this transaction."""
+    """Begin a transaction; return its database time."""
     asked_at = time.monotonic()
     *_, result = await _say(connection, beginning)
     now = EPOCH + timedelta(microseconds=int(result.get_value(0, 0) or b""))
@@ -410,9 +416,9 @@ async def _begin(connection: AsyncConnection[Row], beginning: bytes) -> datetime
 
 
 async def _say(connection: AsyncConnection[Row], words: bytes) -> list[PGresult]:
-    """What begins and ends a transaction: no parameters and hardly an answer, so no cursor is made for it.
+    """Send the statements that begin and end a transaction. They have no parameters and need no cursor.
 
-    That halves its price, and every transaction pays it twice.
+    This halves their cost, and every transaction pays it twice.
     """
     async with connection.lock:
         connection.pgconn.send_query(words)
@@ -424,8 +430,8 @@ async def _say(connection: AsyncConnection[Row], words: bytes) -> list[PGresult]
 
 
 async def _roll_back(connection: AsyncConnection[Row]) -> None:
-    """Roll back if the connection still can; a broken one is closed and the pool replaces it."""
+    """Roll back. A broken connection is closed instead, and the pool replaces it."""
     try:
         await asyncio.shield(connection.execute("rollback"))
-    except BaseException:  # whatever went wrong here, the server rolls back when the connection ends
+    except BaseException:  # the server rolls back when the connection ends
         await connection.close()

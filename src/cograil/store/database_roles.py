@@ -6,9 +6,9 @@
 
 Roles belong to the whole server and creating them takes CREATEROLE or a superuser. Where the login of
 cograil has neither, an administrator runs what `admin_sql` returns, once per server. The rights inside a
-database are granted by the login itself, as the owner of the objects: `grant_rights` runs what
-`sql/missing_policies.sql`, `missing_owners.sql` and `missing_grants.sql` list, so it may be repeated at any
-time and repairs whatever was missed.
+database are granted by the login itself, as the owner of the objects: `grant_rights` runs the statements
+that `sql/missing_policies.sql`, `missing_owners.sql` and `missing_grants.sql` list. It may be repeated at
+any time and grants what is missing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ROLES = (ENGINE_ROLE, SERVER_ROLE, GATEWAY_ROLE)
 
 IN_DATABASE = (statement("missing_policies"), statement("missing_owners"), statement("missing_grants"))
 MISSING_ROLES = statement("missing_roles")
-# A role that is missing, may not be acted in, or lacks a grant; the last when a pooler sets the role.
+# A role is missing, may not be used, or lacks a grant; the last one when a pooler sets the role.
 ROLE_ERRORS = (InsufficientPrivilege, InvalidParameterValue)
 MAX_NAMED = 3  # statements that a message quotes
 
@@ -47,7 +47,7 @@ Connection = AsyncConnection[Any]
 
 @dataclass(frozen=True, slots=True)
 class RoleState:
-    """What is missing on the server, and in this database; both empty when all is set up."""
+    """The missing roles and memberships on the server, and the missing grants in this database."""
 
     user: str
     database: str
@@ -75,13 +75,13 @@ class RoleState:
 
 
 async def read_roles(conn: Connection) -> RoleState:
-    """Compare the server and this database with what cograil needs. Changes nothing."""
+    """Compare the server and this database with the requirements of cograil. Changes nothing."""
     grants = [text for query in IN_DATABASE for (text,) in await _rows(conn, query.text)]
     return replace(await _read_server(conn), grants=tuple(grants))
 
 
 async def _read_server(conn: Connection) -> RoleState:
-    """What is missing on the server; this database is not looked at."""
+    """Return what is missing on the server; does not read this database."""
     privilege = "set" if conn.info.server_version >= 160_000 else "member"
     missing = await _rows(conn, MISSING_ROLES.text, {"privilege": privilege})
     ((user, database),) = await _rows(
@@ -96,7 +96,7 @@ async def _read_server(conn: Connection) -> RoleState:
 
 
 async def create_roles(conn: Connection) -> list[str]:
-    """Create the roles and make this login a member of them; the statements that were run.
+    """Create the roles and make this login a member of them; return the statements that were run.
 
     Raises RolesMissing, with the SQL for an administrator, when this login may not.
     """
@@ -111,7 +111,7 @@ async def create_roles(conn: Connection) -> list[str]:
 
 
 async def grant_rights(conn: Connection) -> list[str]:
-    """Grant what is missing in this database; the statements that were run.
+    """Grant what is missing in this database; return the statements that were run.
 
     Raises RolesMissing when this login does not own the objects.
     """
@@ -128,21 +128,21 @@ async def grant_rights(conn: Connection) -> list[str]:
 
 
 async def check_roles(conn: Connection) -> None:
-    """Raises RolesMissing, which names the command to run, unless all is set up."""
+    """Raise RolesMissing, with the command to run, unless all roles and rights are set up."""
     state = await read_roles(conn)
     if not state.is_complete:
         raise RolesMissing(f"{state}: run `cograil db roles`, then start this again")
 
 
 def refused_role(conninfo: str, message: str) -> str | None:
-    """The role in which this connection was to act, if the server refused it for that."""
+    """Return the role of this connection if the server refused it because of the role; otherwise None."""
     acting = re.search(r"-c role=(\w+)", str(conninfo_to_dict(conninfo).get("options") or ""))
     is_meant = acting is not None and f'"{acting[1]}"' in message and "authentication" not in message
     return acting[1] if acting and is_meant else None
 
 
 def explain_roles(role: str, reason: str) -> str:
-    """What to do when a process cannot act in its role."""
+    """Return what to do when a process cannot act in its role."""
     lines = [line for line in reason.splitlines() if role in line] or reason.strip().splitlines()[:1]
     return (
         f"cograil cannot act as {role}: {lines[0].strip()}. "
@@ -152,7 +152,7 @@ def explain_roles(role: str, reason: str) -> str:
 
 
 def find_encoding_problem(conn: Connection) -> str | None:
-    """Why this database cannot be used, when it does not store text as UTF-8; known without asking it."""
+    """Return why this database cannot be used when it does not store text as UTF-8; needs no query."""
     encoding = conn.info.parameter_status("server_encoding")
     if encoding in (None, "UTF8"):
         return None
@@ -163,7 +163,7 @@ def find_encoding_problem(conn: Connection) -> str | None:
 
 
 def admin_sql(settings: Settings, user: str) -> str:
-    """The SQL with which an administrator creates the roles; it may be run again.
+    """Return the SQL with which an administrator creates the roles; it may be run again.
 
     `user` is the login of cograil; the server and the gateway may have logins of their own.
     """
@@ -194,7 +194,7 @@ def _explain_admin(state: RoleState) -> str:
 
 
 def _create_role(name: str) -> str:
-    """Create this role unless the server has it."""
+    """Return SQL that creates this role unless the server has it."""
     return (
         f"do $$ begin create role {name} nologin; "
         "exception when duplicate_object or unique_violation then null; end $$"
@@ -202,12 +202,14 @@ def _create_role(name: str) -> str:
 
 
 def quote(name: str) -> str:
-    """An identifier in SQL text."""
+    """Return an identifier quoted for SQL text."""
     return '"' + name.replace('"', '""') + '"'
 
 
 async def _run_all(conn: Connection, statements: list[str] | tuple[str, ...]) -> None:
-    """All of these or none. Raises DatabaseUnavailable when somebody keeps a lock that one needs."""
+    """Run all of these statements or none. Raises DatabaseUnavailable when another session keeps a lock
+    that one needs.
+    """
     if not statements:
         return
     try:

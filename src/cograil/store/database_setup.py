@@ -17,11 +17,12 @@ async def set_up_database(
     allow_unsafe: bool = False,
     on_step: Callable[[Migration], None] | None = None,
 ) -> list[Migration]:
-    """Create the roles, bring the schema up to this program, grant the rights; the steps that were applied.
+    """Create the roles, update the schema to this program, grant the rights; return the migrations that
+    were applied.
 
-    It may be run again at any time and repairs what an earlier run could not do. Raises RolesMissing before
-    the first change when the roles are missing and this login may not create them, UnsafeDatabase,
-    SchemaMismatch or DatabaseUnavailable.
+    It may be run again at any time and repairs an incomplete setup. Raises RolesMissing before the first
+    change when the roles are missing and this login may not create them, UnsafeDatabase, SchemaMismatch or
+    DatabaseUnavailable.
     """
     await check_server(conn, allow_unsafe)
     await plan(conn)

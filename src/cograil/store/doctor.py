@@ -1,8 +1,8 @@
-"""The doctor: is everything in the database as it must be, and does it move?
+"""The doctor: checks that the data in the database is consistent and that work progresses.
 
 Thirteen invariants (I01 to I13) hold at every moment, also right after a crash; each is a statement
-`sql/doctor_*.sql` that returns what violates it. All of them look at one moment, in one read-only
-transaction. The liveness checks (L1 to L9) are about time and only warn. Nothing is ever repaired here.
+`sql/doctor_*.sql` that returns the violating rows. All of them read one snapshot, in one read-only
+transaction. The liveness checks (L1 to L9) depend on time and only warn. The doctor repairs nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SAFE_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
-    """One question to the database; `statement` returns the ids of what is wrong."""
+    """One check; `statement` returns the ids of the violating rows."""
 
     code: str
     statement: str
@@ -48,7 +48,7 @@ class DoctorCheck:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found. `ids` has the first few of `count` offenders."""
+    """The result of a check. `ids` has the first few of `count` violations."""
 
     level: Level
     code: str
@@ -65,71 +65,78 @@ class Finding:
 
 INVARIANTS = (
     DoctorCheck("I01", "doctor_terminal_shape", "the columns of a job agree with its status"),
-    DoctorCheck("I02", "doctor_nothing_outlives_its_job", "nothing is alive under a job that has ended"),
+    DoctorCheck(
+        "I02",
+        "doctor_nothing_outlives_its_job",
+        "no node, task or child job is open under a job that has ended",
+    ),
     DoctorCheck("I03", "doctor_one_live_attempt", "a dispatched node has exactly one live attempt"),
     DoctorCheck("I04", "doctor_attempts_dense", "attempts are numbered without gaps and within their limit"),
     DoctorCheck("I05", "doctor_one_winner", "a node completes once and does not run again after that"),
     DoctorCheck("I06", "doctor_dependencies_first", "no node starts before what it depends on has ended"),
-    DoctorCheck("I07", "doctor_fan_out_counts", "fan-outs count their children rightly"),
+    DoctorCheck("I07", "doctor_fan_out_counts", "fan-outs count their children correctly"),
     DoctorCheck("I08", "doctor_events_gapless", "events are numbered without gaps"),
     DoctorCheck("I09", "doctor_history_legal", "histories are legal and agree with the state"),
-    DoctorCheck("I10", "doctor_outbox_complete", "the end of a job is told once to its callback"),
+    DoctorCheck("I10", "doctor_outbox_complete", "the end of a job is sent once to its callback"),
     DoctorCheck("I11", "doctor_keys_unique", "idempotency keys and published versions are unique"),
     DoctorCheck("I12", "doctor_tenant_closure", "references lead to rows of the same tenant"),
     DoctorCheck("I13", "doctor_definition_exists", "every job has the definition it is pinned to"),
 )
 
 LIVENESS = (
-    DoctorCheck("L1", "doctor_leases_over", "attempts of lost workers are taken back", 30.0),
+    DoctorCheck("L1", "doctor_leases_over", "attempts of lost workers are rescued", 30.0),
     DoctorCheck(
-        NEWS_CODE, "doctor_news_waiting", "what happened to jobs is acted on: does an orchestrator run?", 30.0
+        NEWS_CODE,
+        "doctor_news_waiting",
+        "jobs with inbox rows are advanced: check that an orchestrator runs",
+        30.0,
     ),
-    DoctorCheck("L3", "doctor_jobs_stuck", "open jobs wait for something"),
-    DoctorCheck("L4", "doctor_idle_transactions", "no session sleeps in a transaction", 30.0),
+    DoctorCheck("L3", "doctor_jobs_stuck", "every open job has something to wait for"),
+    DoctorCheck("L4", "doctor_idle_transactions", "no session is idle in a transaction", 30.0),
     DoctorCheck(
         "L5",
         "doctor_deliveries_waiting",
-        "what is to be told is sent when it is due: does a relay run?",
+        "due deliveries are tried: check that a relay runs",
         60.0,
     ),
-    DoctorCheck("L6", "doctor_receivers_failing", "receivers take what they are told"),
+    DoctorCheck("L6", "doctor_receivers_failing", "receivers accept their deliveries"),
     DoctorCheck(
         "L7",
         "doctor_dead_letters",
-        "nothing was given up this week: see `cograil deliveries list --state dead`",
+        "no delivery was given up this week: see `cograil deliveries list --state dead`",
     ),
     DoctorCheck(
         "L8",
         "doctor_subscriptions_disabled",
-        "every subscription is told: see `cograil subscriptions enable`",
+        "every subscription is enabled: see `cograil subscriptions enable`",
     ),
     DoctorCheck(
         "L9",
         "doctor_clocks",
-        "the clocks of workers and orchestrators are right: set them by NTP",
+        "the clocks of workers and orchestrators are correct: synchronize them with NTP",
         clock.MAX_OFFSET_SECONDS,
     ),
 )
 
 
 async def check_invariants(source: Transaction | Connection) -> list[Finding]:
-    """The invariants that do not hold at this moment; empty when all is well.
+    """Return the violated invariants; an empty list when all hold.
 
-    Takes a connection, or a transaction whose view is used: while others write, give a connection, for
-    the usual transaction sees a new moment with each statement. Changes nothing.
+    Takes a connection, or a transaction whose snapshot is used. While other sessions write, pass a
+    connection, because each statement of the usual transaction reads a new snapshot. Changes nothing.
     """
     findings = await _ask_all(source, INVARIANTS, "red")
     return [finding for finding in findings if finding.level != "green"]
 
 
 async def check_liveness(source: Transaction | Connection) -> list[Finding]:
-    """What has not moved though it should; empty when all is well."""
+    """Return the liveness checks that fail; an empty list when none does."""
     findings = await _ask_all(source, LIVENESS, "yellow")
     return [finding for finding in findings if finding.level != "green"]
 
 
 async def examine(conn: Connection) -> list[Finding]:
-    """Everything the doctor looks at, in order, green lines included."""
+    """Run every check in order, and return the results of those that pass too."""
     findings = [_server(conn), _encoding(conn), await _durability(conn), await _schema(conn)]
     if findings[-1].level == "red":
         return findings
@@ -143,7 +150,7 @@ async def examine(conn: Connection) -> list[Finding]:
 
 
 async def _without_orchestrator(conn: Connection, finding: Finding) -> Finding:
-    """L2, which warns also while nothing waits if no orchestrator runs: the next job would wait for one."""
+    """Return L2 as a warning when no orchestrator runs, even while no job waits for one."""
     if finding.level != "green" or await _rows_of(conn, ORCHESTRATORS.text):
         return finding
     message = "no orchestrator runs: jobs would wait; start one with `cograil orchestrator` or `cograil up`"
@@ -161,7 +168,7 @@ def _server(conn: Connection) -> Finding:
 
 
 def _encoding(conn: Connection) -> Finding:
-    """Connections to a database of another encoding are refused (database.py)."""
+    """Check the encoding. Connections to a database of another encoding are refused (database.py)."""
     return Finding("green", ENCODING_CODE, "encoding", str(conn.info.parameter_status("server_encoding")))
 
 
@@ -199,12 +206,12 @@ async def _ask_all(
     source: Transaction | Connection, checks: Iterable[DoctorCheck], level: Level
 ) -> list[Finding]:
     conn = source.connection if isinstance(source, Transaction) else source
-    async with _one_moment(conn):
-        return [await _ask(conn, check, level) for check in checks]
+    async with _open_snapshot(conn):
+        return [await _run_check(conn, check, level) for check in checks]
 
 
-async def _ask(conn: Connection, check: DoctorCheck, level: Level) -> Finding:
-    """One check; all offenders are counted, the first few are named."""
+async def _run_check(conn: Connection, check: DoctorCheck, level: Level) -> Finding:
+    """Run one check; count all violations and name the first few."""
     query = (
         f"select id, count(*) over () from ({statement(check.statement).text}) as offending(id)"
         f" order by id limit {SHOWN_IDS}"
@@ -224,12 +231,12 @@ def _params(check: DoctorCheck) -> dict[str, float] | None:
 
 
 @contextlib.asynccontextmanager
-async def _one_moment(conn: Connection) -> AsyncIterator[None]:
-    """A read-only view of one moment; inside a transaction, that one's view.
+async def _open_snapshot(conn: Connection) -> AsyncIterator[None]:
+    """Yield a read-only snapshot; inside a transaction, its own.
 
-    Sessions of the engine forbid sequential scans, for its statements touch few rows. These read all. A
-    partition that is dropped is gone for every view, also for one in which its jobs are still there: so none
-    is dropped while we look. The lock comes before the first look, which is the moment.
+    Sessions of the engine disable sequential scans, because its statements read few rows. The checks read
+    all rows. A dropped partition disappears from every snapshot, also from one that still has its jobs, so
+    a lock prevents drops. The lock precedes the first query, which takes the snapshot.
     """
     if conn.info.transaction_status is not TransactionStatus.IDLE:
         yield

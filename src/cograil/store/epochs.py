@@ -1,8 +1,7 @@
-"""A new epoch: after a restore no number that a worker may still hold is handed out again.
+"""A new epoch: after a restore, no number that a worker may still hold is issued again.
 
-`cograil.new_epoch()` (migration 0036) leaves out numbers of tasks and processes, and fences. Orchestrators
-call it by themselves when they see another cluster or timeline; a restore into the same cluster calls
-it before anything works on the database.
+`cograil.new_epoch()` skips numbers of tasks and processes, and fences. Orchestrators call it when they see
+another cluster or timeline; a restore into the same cluster calls it before any process uses the database.
 """
 
 from __future__ import annotations
@@ -15,7 +14,9 @@ from cograil.errors import SchemaMismatch
 
 
 async def begin_epoch(connection: AsyncConnection[Any]) -> int:
-    """Begin a new epoch in this database; its number. Raises SchemaMismatch for a schema that has none."""
+    """Begin a new epoch in this database; return its number. Raises SchemaMismatch for a schema without
+    epochs.
+    """
     cursor = await connection.execute("select to_regprocedure('cograil.new_epoch(boolean)') is not null")
     if await cursor.fetchone() != (True,):
         raise SchemaMismatch("the schema of this database has no epochs yet; run `cograil db migrate` first")

@@ -1,4 +1,4 @@
-"""What `explain` asks the database."""
+"""The queries of `explain`."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ class TaskGroup:
     workers_on_queue: int
     workers_able: int
     priority: int
-    ahead: int | None  # ready tasks that a worker who could take the first of these would take before it
+    ahead: int | None  # ready tasks that a worker which could run the first of these would claim before it
     ahead_here: int | None  # those of the same handler
-    ahead_by_priority: int | None  # and of these, those of a higher priority
-    is_exclusive: bool  # must run alone
-    silent_able: int  # of the workers that could take it, those that have not been heard of for half a lease
-    is_silent: bool  # whether that is so of the worker that runs it
-    heard_at: datetime | None  # when that worker sent its last heartbeat
+    ahead_by_priority: int | None  # those of a higher priority among these
+    is_exclusive: bool  # exclusive tasks
+    silent_able: int  # of the workers that could run it, those without a heartbeat for half a lease
+    is_silent: bool  # whether the worker that runs it is one of them
+    heard_at: datetime | None  # time of that worker's last heartbeat
     lease_until: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class WaitMoment:
-    """A node, or children of one fan-out, that wait for a moment."""
+    """A node, or children of one fan-out, that wait for a time."""
 
     node_id: str
     parent: str | None
@@ -62,7 +62,9 @@ class WaitMoment:
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """Who could advance the job, its news that wait, and why a worker beside an orchestrator cannot start."""
+    """The live orchestrators, the inbox rows of the job, and why a worker beside an orchestrator cannot
+    start.
+    """
 
     orchestrators: int
     news: int
@@ -72,12 +74,12 @@ class EngineState:
 
 
 async def task_groups(tx: Transaction, job_id: str) -> list[TaskGroup]:
-    """The tasks of this job, oldest first."""
+    """Return the tasks of this job, oldest first."""
     return [TaskGroup(*row) for row in await tx.fetch(EXPLAIN_TASKS, job=job_id)]
 
 
 async def moments(tx: Transaction, job_id: str) -> list[WaitMoment]:
-    """What this job waits for by the clock, soonest first."""
+    """Return the times that this job waits for, soonest first."""
     rows = await tx.fetch(EXPLAIN_BACKOFFS, job=job_id)
     return [
         WaitMoment(
@@ -88,7 +90,7 @@ async def moments(tx: Transaction, job_id: str) -> list[WaitMoment]:
 
 
 async def engine_state(tx: Transaction, job_id: str) -> EngineState:
-    """The engine as this job sees it."""
+    """Return the state of the engine with respect to this job."""
     (row,) = await tx.fetch(EXPLAIN_ENGINE, job=job_id)
     return EngineState(*row)
 
@@ -107,15 +109,15 @@ class HeldBy(NamedTuple):
 
 
 async def held_by(tx: Transaction, job_id: str) -> list[HeldBy]:
-    """The limits that hold this job or tasks of it back."""
+    """Return the limits that hold this job or its tasks."""
     return [HeldBy(*row) for row in await tx.fetch(EXPLAIN_LIMITS, job=job_id)]
 
 
 async def limit_holders(tx: Transaction, what: str, key: str) -> list[str]:
-    """The jobs that have a place under this limit, some at least: nobody reads the names of thousands."""
+    """Return jobs that hold a slot of this limit, up to a bound."""
     return [job_id for (job_id,) in await tx.fetch(EXPLAIN_LIMIT_HOLDERS, what=what, key=key)]
 
 
 async def pauses(tx: Transaction, job_id: str) -> list[Row]:
-    """(kind, name, by, reason, since) of what is paused that this job needs."""
+    """Return (kind, name, by, reason, since) of the pauses that affect this job."""
     return await tx.fetch(EXPLAIN_PAUSES, job=job_id)

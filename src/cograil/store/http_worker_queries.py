@@ -1,4 +1,4 @@
-"""Workers that work over HTTP: rows among the processes, whose leases hold what one claim took."""
+"""Workers that use HTTP: process rows whose leases hold the tasks of one claim."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ FIND_REPEATED = statement("find_repeated")
 
 
 class Life(NamedTuple):
-    """What holds a claim of a worker; whether its other lives hold something, or what must be alone."""
+    """The process row (life) that holds a claim of a worker; whether its other lives hold tasks, or an
+    exclusive one.
+    """
 
     worker: int
     is_busy: bool
@@ -39,21 +41,21 @@ async def join_remote_worker(
     queues: list[str] | None,
     handlers: list[str] | None,
 ) -> Life:
-    """A life of this worker that holds nothing; its lease goes on. Call it under the lock of its name."""
+    """Return a life of this worker that holds nothing, and extend its lease. Requires the lock of its name."""
     params = {"tenant": tenant, "name": name, "lease": lease_seconds, "queues": queues, "handlers": handlers}
     (row,) = await tx.fetch(JOIN_REMOTE_WORKER, **params)
     return Life(*row)
 
 
 async def ready_handlers(tx: Transaction) -> list[str]:
-    """For which handlers there is something to do."""
+    """Return the handlers with ready tasks."""
     return [handler for (handler,) in await tx.fetch(READY_HANDLERS)]
 
 
 async def find_held_task(
     tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int | None, lease_seconds: float
 ) -> HeldTask | None:
-    """This attempt, while it is held; then its worker's lease goes on."""
+    """Return this attempt while it is held, and extend the lease of its worker."""
     params = {"tenant": tenant, "job": job_id, "task": task_id, "fence": fence, "lease": lease_seconds}
     rows = await tx.fetch(FIND_HELD_TASK, **params)
     if not rows:
@@ -65,7 +67,7 @@ async def find_held_task(
 
 
 async def note_late(tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int | None) -> bool:
-    """Tell the job of a result that came too late; whether the task was one of it."""
+    """Record a late result in the inbox of the job; return whether the task belonged to the job."""
     params = {"tenant": tenant, "job": job_id, "task": task_id, "fence": fence}
     return bool(await tx.fetch(NOTE_LATE, **params))
 
@@ -79,7 +81,7 @@ async def find_repeated(
     outcome: Completed | Failed,
     worker: str | None = None,
 ) -> bool:
-    """Whether this very outcome of the attempt is recorded; by this worker, if one is named."""
+    """Return whether this outcome of the attempt is recorded; by this worker, if one is named."""
     result = (
         {"output": outcome.output.decode(), "code": None, "message": None}
         if isinstance(outcome, Completed)

@@ -69,7 +69,7 @@ async def find_jobs_by(
     limit: int = 50,
     is_bounded: bool = False,
 ) -> list[View]:
-    """As `filter_jobs`, with the index of plain lists if status and workflow are all that is asked for.
+    """As `filter_jobs`, but with the index of plain lists when only status and workflow are set.
 
     With `is_bounded` the list ends once its inputs and results exceed the size of a page.
     """

@@ -92,7 +92,7 @@ def read_prefix(text: str) -> str:
     """
     digits = text.strip().lower().replace("-", "")
     if re.fullmatch(r"[0-9a-f]{1,7}", digits):
-        raise UsageError(f"{text!r} is too short for the beginning of a job's id: give at least 8 characters")
+        raise UsageError(f"{text!r} is too short for a prefix of a job's id: give at least 8 characters")
     if not re.fullmatch(r"[0-9a-f]{8,32}", digits):
         raise JobNotFound(repr(text[:80]))
     return digits
@@ -110,5 +110,5 @@ async def resolve_job(tx: Transaction, text: str, tenant: str = "default") -> st
     if not ids:
         raise JobNotFound(text)
     if len(ids) > 1:
-        raise Conflict(f"several jobs begin with {text}, such as {ids[0]} and {ids[1]}; give more of it")
+        raise Conflict(f"several jobs begin with {text}, such as {ids[0]} and {ids[1]}; give more characters")
     return ids[0]

@@ -1,4 +1,4 @@
-"""Limits: what they hold back, and letting the next ones go."""
+"""Limits: the entries they hold, and the admission of the next ones."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ HELD = partial(
 
 
 class HeldKey(NamedTuple):
-    """A limit that holds something back, as the first in line has it. `what` is task or job."""
+    """A limit that holds entries, as the first entry in line defines it. `what` is task or job."""
 
     what: str
     key: str
     concurrency: int | None
     rate: float | None
     per_seconds: float | None
-    free: int | None  # places, when it was looked at; None: any number
+    free: int | None  # free slots at the time of the query; None: any number
 
     @property
     def may_let_go(self) -> bool:
@@ -48,19 +48,21 @@ class HeldKey(NamedTuple):
 
 
 async def held_keys(tx: Transaction, after: str, most: int) -> list[HeldKey]:
-    """The next limits behind this key that hold something back, in the order in which to lock them."""
+    """Return the next limits after this key that hold entries, in the order in which to lock them."""
     return [HeldKey(*row) for row in await tx.fetch(HELD_KEYS, after=after, most=most)]
 
 
 async def lock_waiting(tx: Transaction, held: HeldKey, places: int) -> int:
-    """How many could go now, at most `limit`; nobody takes these away before the transaction ends."""
+    """Return how many entries may start now, at most `limit`. Locks them until the transaction ends."""
     params = held._asdict() | {"places": places}
     params.pop("free")
     return int(await tx.fetch_value(LOCK_WAITING, **params))
 
 
 async def let_go(tx: Transaction, allowed: Sequence[tuple[HeldKey, int]]) -> int:
-    """Release up to the given number under each limit, and no more than there are places; how many did."""
+    """Admit up to the given number of entries under each limit, never more than its free slots; return how
+    many.
+    """
     let_go = 0
     for what, chosen in (("task", LET_GO_TASKS), ("job", ADMIT_JOBS)):
         requests = ASKED()
@@ -75,12 +77,12 @@ async def let_go(tx: Transaction, allowed: Sequence[tuple[HeldKey, int]]) -> int
 
 
 async def hold_jobs(tx: Transaction, jobs: Sequence[tuple[JobState, TaskLimit]]) -> None:
-    """These new jobs wait until they are admitted."""
+    """Hold these new jobs until they are admitted."""
     held = HELD()
     held.rows += [(job.job_id, job.tenant_id, *limit, -job.priority) for job, limit in jobs]
     await tx.execute(HOLD_JOBS, **held.params())
 
 
 async def leave_lines(tx: Transaction, ids: Sequence[str]) -> None:
-    """These jobs, which end here, wait no longer and have no place any more."""
+    """Remove these jobs, which end here, from the queues of their limits and free their slots."""
     await tx.execute(LEAVE_LINES, ids=uuids(ids))

@@ -1,4 +1,6 @@
-"""LISTEN: hints that something happened. Polling stays the truth; a hint only makes it sooner."""
+"""LISTEN: notifications that something changed. Polling is the source of truth; a notification only saves
+time.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,11 @@ PING = "cograil_ping"
 
 
 class Listener:
-    """One connection that listens, and connects again when it is lost.
+    """One connection that listens, and reconnects when it is lost.
 
-    `on_notice(channel, payload)` is called in the loop. After a reconnect it is called with
-    `RECONNECTED`, for whatever was said meanwhile was not heard. `conninfo` must lead to a session of
-    our own (`Database.direct`); with None no notification arrives, and callers poll.
+    `on_notice(channel, payload)` is called in the loop. After a reconnect it is called with `RECONNECTED`,
+    because notifications of the meantime are lost. `conninfo` must lead to a session of its own
+    (`Database.direct`); with None no notification arrives, and callers poll.
     """
 
     def __init__(self, conninfo: str | None, channels: Sequence[str], on_notice: OnNotice) -> None:
@@ -34,11 +36,11 @@ class Listener:
 
     @property
     def can_hear(self) -> bool:
-        """Whether there is a way to hear anything, be it lost for the moment."""
+        """Whether notifications can arrive, even if the connection is lost at the moment."""
         return self._conninfo is not None
 
     async def start(self) -> None:
-        """Listen from now on; returns when it does, or after 5 s when it cannot yet."""
+        """Start to listen; returns when it listens, or after 5 s when it cannot yet."""
         if self._conninfo is None:
             return
         self._task = asyncio.create_task(self._run(), name="listener")

@@ -1,4 +1,4 @@
-"""Jobs under their lock: locking, taking news, loading states. `writing.py` has the other half."""
+"""Locked jobs: locking, taking inbox rows, loading states. `write_batch.py` writes the changes."""
 
 from __future__ import annotations
 
@@ -46,37 +46,37 @@ COUNT_ANCESTORS = statement("count_ancestors")
 ATTEMPTS_OF_CHILDREN = statement("attempts_of_children")
 
 NO_LIMIT = 2**31 - 1
-WINDOW = 4  # how many times the jobs one pass takes it looks at
+WINDOW = 4  # how many candidate jobs a pass reads for each one that it takes
 
 
 @dataclass(slots=True)
 class LockedJobs:
-    """Jobs whose row lock is ours."""
+    """Jobs whose row lock this transaction holds."""
 
     states: dict[str, JobState]
-    taken: int = 0  # how many news of theirs were taken
+    taken: int = 0  # number of inbox rows that were taken
     first: int | None = None  # the first of them
-    new: list[str] = field(default_factory=list)  # submitted by somebody who could not check them
+    new: list[str] = field(default_factory=list)  # submitted from SQL without validation
 
 
 async def lock_jobs_with_news(
     tx: Transaction, limit: int, aside: Iterable[str] = (), first: int = 0
 ) -> LockedJobs:
-    """Lock jobs that have news or are due; those locked by others or set aside are passed over.
+    """Lock jobs that have inbox rows or are due; skip those locked by others or set aside.
 
-    News before `first` are not looked at.
+    Inbox rows before `first` are not read.
     """
     params = {"limit": limit, "window": WINDOW * limit, "aside": uuids(list(aside)), "first": first}
     return _locked(await tx.fetch(LOCK_JOBS_WITH_NEWS, **params))
 
 
 async def lock_jobs(tx: Transaction, ids: Sequence[str]) -> LockedJobs:
-    """Lock these jobs, waiting for their current writers. Unknown ids are simply not there."""
+    """Lock these jobs, waiting for their current writers. Unknown ids are left out."""
     return _locked(await tx.fetch(LOCK_JOBS, ids=uuids([id for id in ids if is_id(id)])))
 
 
 async def find_due(tx: Transaction, limit: int, aside: Iterable[str] = ()) -> list[str]:
-    """The jobs that have news or are due, by their ids alone: nothing of them has to be readable."""
+    """Return the ids of the jobs that have inbox rows or are due. Reads nothing else of them."""
     params = {"limit": limit, "aside": uuids(list(aside))}
     return [job_id for (job_id,) in await tx.fetch(FIND_DUE, **params)]
 
@@ -91,17 +91,16 @@ News = dict[str, list[Input]]
 
 @dataclass(slots=True)
 class Revoked:
-    """Whose tasks were taken away, and what is to be told to their jobs: that these attempts had begun."""
+    """The jobs whose tasks were revoked, and the starts of these attempts to record in their histories."""
 
     workers: set[int] = field(default_factory=set)
     began: News = field(default_factory=dict)
 
 
 async def take_inbox(tx: Transaction, jobs: LockedJobs, limit: int = NO_LIMIT) -> News:
-    """Take the news of these jobs in the order they came; the nodes they are about become known.
+    """Take the inbox rows of these jobs in order; loads the nodes they refer to.
 
-    The transaction's time moves on to when they were read: a delay that one of them begins must not begin
-    before it happened.
+    Advances the time of the transaction to that of the read, so that no delay begins before its cause.
     """
     news: News = {}
     rows = await tx.fetch(TAKE_INBOX, ids=uuids(list(jobs.states)), limit=limit)
@@ -135,7 +134,7 @@ def _input(
     output: Any,
     error: Any,
 ) -> Input:
-    """The input of the engine that an inbox row stands for; which columns it fills depends on its kind."""
+    """Return the engine's input for an inbox row; its kind determines which columns are set."""
     if kind in PLAIN:
         return PLAIN[kind]
     match kind:
@@ -167,7 +166,7 @@ def _failed(error: dict[str, Json]) -> Failed:
 
 
 def node_state(*columns: Any) -> NodeState:
-    """The node of a row that has the columns of `NodeState` in their order, with its error as JSON text."""
+    """Return the node of a row with the columns of `NodeState` in their order, with its error as JSON text."""
     node = NodeState(*columns)
     if node.error is not None:
         node.error = orjson.loads(node.error)
@@ -175,13 +174,13 @@ def node_state(*columns: Any) -> NodeState:
 
 
 async def load_nodes(tx: Transaction, jobs: LockedJobs, ids: Sequence[str]) -> None:
-    """Fill in the nodes of these jobs, without outputs."""
+    """Load the nodes of these jobs, without outputs."""
     for job_id, node_id, *columns in await tx.fetch(LOAD_NODES, ids=uuids(ids)):
         jobs.states[job_id].nodes[node_id] = node_state(node_id, *columns)
 
 
 async def load_children_wake(tx: Transaction, states: Iterable[JobState]) -> None:
-    """Fill in when the children that are not loaded want to be looked at."""
+    """Load the wake-up times of the children that are not loaded."""
     by_id = {state.job_id: state for state in states}
     loaded = [
         (job_id, name) for job_id, state in by_id.items() for name, node in state.nodes.items() if node.parent
@@ -193,17 +192,17 @@ async def load_children_wake(tx: Transaction, states: Iterable[JobState]) -> Non
 
 
 async def load_outputs(tx: Transaction, wanted: Sequence[tuple[str, str]]) -> list[Row]:
-    """(job, node, output as JSON text) for these nodes."""
+    """Return (job, node, output as JSON text) for these nodes."""
     return await tx.fetch(LOAD_OUTPUTS, jobs=[job for job, _ in wanted], nodes=[node for _, node in wanted])
 
 
 async def load_children(tx: Transaction, wanted: Sequence[tuple[str, str]]) -> list[Row]:
-    """(job, parent, node, status, output) of the children of these fan-outs, in their order."""
+    """Return (job, parent, node, status, output) of the children of these fan-outs, in their order."""
     return await tx.fetch(LOAD_CHILDREN, jobs=[job for job, _ in wanted], nodes=[node for _, node in wanted])
 
 
 async def revoke_tasks(tx: Transaction, jobs: LockedJobs, ids: Sequence[str]) -> Revoked:
-    """Take away all tasks of these jobs; what was running becomes known. Take the inbox after this."""
+    """Revoke all tasks of these jobs and load the running ones. Take the inbox after this."""
     revoked = Revoked()
     for row in await tx.fetch(REVOKE_TASKS, ids=uuids(ids)):
         worker_id, job_id, node_id, attempt, task_id, worker, started_at, *columns = row
@@ -215,17 +214,17 @@ async def revoke_tasks(tx: Transaction, jobs: LockedJobs, ids: Sequence[str]) ->
 
 
 async def count_ancestors(tx: Transaction, job_id: str, most: int) -> int:
-    """How many jobs a child of this one would have above it, counted up to one more than `most`."""
+    """Return how many ancestors a child of this job would have, counted up to one more than `most`."""
     return int(await tx.fetch_value(COUNT_ANCESTORS, job=job_id, most=most))
 
 
 async def load_submitted(tx: Transaction, ids: Sequence[str]) -> list[Row]:
-    """(job, labels, callback) of these jobs, as JSON text that nobody has looked at yet."""
+    """Return (job, labels, callback) of these jobs, as unvalidated JSON text."""
     return await tx.fetch(LOAD_SUBMITTED, ids=uuids(ids))
 
 
 async def open_jobs(tx: Transaction, states: Sequence[JobState]) -> None:
-    """Keep what was found out of these jobs when they were opened."""
+    """Store the validated attributes of these jobs."""
     opened = Columns("opened", id=uuids, input=jsonbs, deadline=times)
     opened.rows = [(state.job_id, state.input_text, state.deadline) for state in states]
     await tx.execute(OPEN_JOBS, **opened.params())
@@ -234,6 +233,6 @@ async def open_jobs(tx: Transaction, states: Sequence[JobState]) -> None:
 async def attempts_of_children(
     tx: Transaction, job_id: str, fan_outs: Sequence[str], limit: int
 ) -> list[tuple[str, int]]:
-    """The first children of these fan-outs and the numbers of their last attempts."""
+    """Return the first children of these fan-outs and the numbers of their last attempts."""
     params = {"job": job_id, "parents": list(fan_outs), "limit": limit}
     return [(node_id, attempt) for node_id, attempt in await tx.fetch(ATTEMPTS_OF_CHILDREN, **params)]

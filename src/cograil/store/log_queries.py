@@ -1,4 +1,4 @@
-"""What the handlers of a job logged: a page of lines, found by node, level and text."""
+"""Log lines of the handlers of a job: a page of lines, filtered by node, level and text."""
 
 from __future__ import annotations
 

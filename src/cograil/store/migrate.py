@@ -2,17 +2,17 @@
 
     migrations/0001_core.sql ...   each file and its row in `cograil.schema_migrations` commit together
 
-Any number of processes may migrate at once. Each step is one transaction that begins with an advisory
-lock and then looks again at what has been applied; so no session keeps a lock, and a pooler that shares
-sessions between clients does no harm. A step that cannot have its locks within two seconds gives way to
-the work that has them, and tries again.
+Any number of processes may migrate at once. Each step is one transaction that takes an advisory lock and
+then reads again which steps are applied; so no session keeps a lock, and it works behind a pooler that
+shares sessions. A step that does not get its locks within two seconds rolls back, so that it does not block
+other work, and retries.
 
-A file runs with the schema `cograil` as its search path, must not end its transaction, and must never
-be changed after a release: its checksum is on record.
+A file runs with the schema `cograil` as its search path, must not end its transaction, and must never be
+changed after a release: its checksum is on record.
 
 `-- compatible: yes` in the comment a file begins with says that every program that could work before this
-step can work after it. That is on record too, so a program knows of steps it has never seen whether it may
-go on: docs/explanation/decisions/0012-compatible-steps.md.
+step can work after it. The database stores this, so a program can tell whether it works with a step that it
+does not know: docs/explanation/decisions/0012-compatible-steps.md.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FILE_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 ENDS_TRANSACTION = re.compile(
     r"^\s*(begin|start|commit|rollback|abort)(\s+(work|transaction))?\s*;", re.I | re.M
 )
-MARK = "is_compatible"  # the column that keeps what the file said
+MARK = "is_compatible"  # the column that stores the compatibility mark of the file
 COMPATIBLE = re.compile(r"\A(?:--.*\n)*?--[ \t]*compatible:[ \t]*(.*)", re.I)
 
 Connection = AsyncConnection[Any]
@@ -59,18 +59,18 @@ class Migration:
 
     @property
     def checksum(self) -> str:
-        """Of the text; the line ends of a checkout do not count."""
+        """Return the checksum of the text, independent of its line ends."""
         return hashlib.sha256(self.sql.replace("\r\n", "\n").encode()).hexdigest()
 
     @property
     def says_compatible(self) -> str | None:
-        """What its first comment says about programs that do not know it: yes, no, or nothing."""
+        """Return what its first comment says about compatibility: yes, no, or None."""
         match = COMPATIBLE.match(self.sql.replace("\r\n", "\n"))
         return match[1].strip() if match else None
 
     @property
     def is_compatible(self) -> bool:
-        """Whether all programs that could work before this step can work after it."""
+        """Whether every program that worked before this step works after it."""
         return self.says_compatible == "yes"
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What the database tells of a step it has."""
+    """The record of an applied step."""
 
     checksum: str
     is_compatible: bool
@@ -87,7 +87,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class SchemaStatus:
-    """What the database has and what this program knows; 0 is an empty database.
+    """The schema version of the database and of this program; 0 is an empty database.
 
     A database may have more migrations than the program knows when all of these are compatible.
     """
@@ -99,13 +99,13 @@ class SchemaStatus:
 
 
 def known_migrations(directory: Traversable | None = None) -> list[Migration]:
-    """The steps of this program in order. Raises ValueError for a file that breaks the rules above."""
+    """Return the steps of this program in order. Raises ValueError for a file that breaks the rules above."""
     directory = directory or files("cograil.store").joinpath("migrations")
     if not directory.is_dir():
         return []
     names = sorted(entry.name for entry in directory.iterdir() if entry.name.endswith(".sql"))
     migrations = [_read(directory, name) for name in names]
-    for before, migration in pairwise(migrations):  # numbers may be left out, as branches are given theirs
+    for before, migration in pairwise(migrations):  # gaps are allowed, because branches reserve numbers
         if migration.version == before.version:
             raise ValueError(f"migrations {before} and {migration} have the same number")
     return migrations
@@ -124,7 +124,7 @@ async def status(conn: Connection, directory: Traversable | None = None) -> Sche
 
 
 async def plan(conn: Connection, directory: Traversable | None = None) -> list[Migration]:
-    """What `migrate` would apply, in order. Raises SchemaMismatch where it would."""
+    """Return the steps that `migrate` would apply, in order. Raises SchemaMismatch as it would."""
     schema = await status(conn, directory)
     if schema.problems:
         raise SchemaMismatch("; ".join(schema.problems))
@@ -136,11 +136,11 @@ async def migrate(
     on_step: Callable[[Migration], None] | None = None,
     directory: Traversable | None = None,
 ) -> list[Migration]:
-    """Bring the database up to this program; the steps that we applied, others may have helped.
+    """Update the database to this program; return the steps that this process applied.
 
-    Takes a connection in autocommit mode. Killed at any time it leaves whole steps. Raises
-    SchemaMismatch when the database is newer by a step that this program cannot work with or was made by
-    other files, DatabaseUnavailable when somebody keeps a lock that a step needs.
+    Takes a connection in autocommit mode. Killed at any time it leaves whole steps. Raises SchemaMismatch
+    when the database was migrated by other files, or has a newer step that this program cannot work with,
+    DatabaseUnavailable when another session keeps a lock that a step needs.
     """
     if not conn.autocommit:
         raise ValueError("migrate needs a connection in autocommit mode: each step commits by itself")
@@ -150,12 +150,12 @@ async def migrate(
             done.append(migration)
             if on_step:
                 on_step(migration)
-    await plan(conn, directory)  # another process that was quicker must have applied the same
+    await plan(conn, directory)  # a concurrent process must have applied the same step
     return done
 
 
 async def check_server(conn: Connection, allow_unsafe: bool = False) -> None:
-    """Raises UnsafeDatabase when this server is too old, or may forget what it acknowledged.
+    """Raise UnsafeDatabase when this server is too old, or may lose acknowledged commits.
 
     `allow_unsafe` is for tests, which can do without durability but not without features.
     """
@@ -180,18 +180,18 @@ async def check_server(conn: Connection, allow_unsafe: bool = False) -> None:
 def _read(directory: Traversable, name: str) -> Migration:
     match = FILE_NAME.fullmatch(name)
     if match is None:
-        raise ValueError(f"migration {name} should be called like 0001_name.sql")
+        raise ValueError(f"migration {name} must have a name such as 0001_name.sql")
     text = directory.joinpath(name).read_text(encoding="utf-8")
     if ENDS_TRANSACTION.search(text):
-        raise ValueError(f"migration {name} must leave its transaction alone")
+        raise ValueError(f"migration {name} must not contain statements that begin or end a transaction")
     migration = Migration(int(match[1]), match[2], text)
     if migration.says_compatible not in (None, "yes", "no"):
-        raise ValueError(f"migration {name} should say `-- compatible: yes` or `-- compatible: no`")
+        raise ValueError(f"migration {name} must contain `-- compatible: yes` or `-- compatible: no`")
     return migration
 
 
 async def _applied(conn: Connection) -> dict[int, Applied]:
-    """What the database has, by version."""
+    """Return the applied steps, by version."""
     columns = await _columns(conn)
     if not columns:
         return {}
@@ -211,7 +211,7 @@ def _problems(known: list[Migration], applied: dict[int, Applied]) -> list[str]:
             return [
                 f"the database has schema {newest}, this program knows {_newest(known)} at most "
                 f"and cannot work with step {version}: "
-                "it was migrated by a newer cograil, update this one"
+                "a newer cograil migrated it; update this one"
             ]
     return [problem for migration in known if (problem := _problem(migration, applied, newest))]
 
@@ -219,10 +219,12 @@ def _problems(known: list[Migration], applied: dict[int, Applied]) -> list[str]:
 def _problem(migration: Migration, applied: dict[int, Applied], newest: int) -> str | None:
     if migration.version not in applied:
         return (
-            f"migration {migration} is missing below schema {newest}" if migration.version < newest else None
+            f"migration {migration} is missing in the database, which has schema {newest}"
+            if migration.version < newest
+            else None
         )
     if applied[migration.version].checksum != migration.checksum:
-        return f"migration {migration} in the database is not the one of this program (its checksum differs)"
+        return f"migration {migration} does not match this program: its checksum differs in the database"
     return None
 
 
@@ -234,14 +236,14 @@ async def _apply_patiently(conn: Connection, migration: Migration) -> bool:
         except (LockNotAvailable, DeadlockDetected) as error:
             if time.monotonic() > until:
                 raise DatabaseUnavailable(
-                    f"migration {migration} cannot have its locks: another migration or a long transaction"
+                    f"migration {migration} cannot get its locks: another migration or a long transaction"
                     " holds them; see pg_stat_activity"
                 ) from error
         await asyncio.sleep(0.1)
 
 
 async def _apply(conn: Connection, migration: Migration) -> bool:
-    """This step and its record in one transaction; False when somebody else was quicker."""
+    """Apply this step and record it in one transaction; False when another process applied it first."""
     async with conn.transaction():
         await conn.execute("set local lock_timeout = '2s'")
         await conn.execute("set local statement_timeout = 0")
@@ -250,7 +252,7 @@ async def _apply(conn: Connection, migration: Migration) -> bool:
             return False
         await _make_table(conn)
         await conn.execute("set local search_path = cograil")
-        await conn.execute(migration.sql.encode(), prepare=False)  # as bytes: the text is a file of ours
+        await conn.execute(migration.sql.encode(), prepare=False)  # bytes: the text has no parameters
         await conn.execute(
             f"insert into cograil.schema_migrations (version, name, checksum, program, {MARK})"
             " values (%s, %s, %s, %s, %s)",
@@ -266,9 +268,9 @@ async def _apply(conn: Connection, migration: Migration) -> bool:
 
 
 async def _columns(conn: Connection) -> set[str]:
-    """The columns of our records, none when the table does not exist.
+    """Return the columns of the record table; an empty set when the table does not exist.
 
-    Read from the catalog: to_regclass() may answer from a cache older than the lock we waited for.
+    Reads the catalog, because to_regclass() may answer from a cache that is older than the lock.
     """
     rows = await _rows(
         conn,
@@ -280,7 +282,7 @@ async def _columns(conn: Connection) -> set[str]:
 
 
 async def _make_table(conn: Connection) -> None:
-    """The table of our records, with all its columns: before the mark there were databases without it."""
+    """Create the record table with all its columns: old databases lack the column of the mark."""
     columns = await _columns(conn)
     if MARK in columns:
         return
@@ -289,7 +291,7 @@ async def _make_table(conn: Connection) -> None:
             f"alter table cograil.schema_migrations add column {MARK} boolean not null default false"
         )
         return
-    # An administrator may have made the schema for a role that is not allowed to.
+    # An administrator may have created the schema for a role that may not create it.
     if not await _rows(conn, "select from pg_namespace where nspname = 'cograil'"):
         await conn.execute("create schema cograil")
     await conn.execute(
@@ -307,7 +309,7 @@ async def _make_table(conn: Connection) -> None:
 
 
 async def _rows(conn: Connection, query: str) -> list[tuple[Any, ...]]:
-    """Whatever rows this connection makes for others, here they are tuples."""
+    """Return tuples, whatever row factory the connection has."""
     async with conn.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(query.encode())
         return await cursor.fetchall()

@@ -1,4 +1,4 @@
-"""What errors say about a database that is not there."""
+"""Recognition of errors that mean an unreachable database."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import psycopg
 
 from cograil.errors import DatabaseUnavailable
 
-# PostgreSQL to everybody, while no session exists. One that shuts down may still have sessions.
+# PostgreSQL's answer while it accepts no sessions. During a shutdown sessions may still exist.
 SAYS_IT_STARTS = ("is starting up", "in recovery mode", "not yet accepting connections")
 
 
 def is_out_of_reach(error: Exception) -> bool:
-    """Whether this says that the database could not be reached, or ended the session."""
+    """Return whether the error says that the database was unreachable, or ended the session."""
     if isinstance(error, DatabaseUnavailable | psycopg.InterfaceError):
         return True
     state = getattr(error, "sqlstate", None)
@@ -19,5 +19,5 @@ def is_out_of_reach(error: Exception) -> bool:
 
 
 def says_it_starts(error: Exception) -> bool:
-    """Whether PostgreSQL answered that it takes nobody yet: it starts or recovers."""
+    """Return whether PostgreSQL answered that it starts or recovers and accepts no sessions yet."""
     return any(words in str(error) for words in SAYS_IT_STARTS)

@@ -1,4 +1,4 @@
-"""The partitions of nodes and events: each is for the jobs that were born in one period."""
+"""The partitions of nodes and events: each holds the jobs that were created in one period."""
 
 from __future__ import annotations
 
@@ -28,28 +28,30 @@ class Partition:
 
 
 async def list_partitions(tx: Transaction) -> list[Partition]:
-    """Those for a period, in the order of time; the default ones are not among them."""
+    """Return the partitions of periods in the order of time, without the default ones."""
     return [Partition(*row) for row in await tx.fetch(LIST_PARTITIONS)]
 
 
 async def make_partition(
     tx: Transaction, parent: str, first: str, until: str, suffix: str, *, most_bytes: int
 ) -> str:
-    """`made`; or `locked`, `rows` (the default one has some of this period), `large` (it takes too long)."""
+    """Create a partition. Returns `made`; or `locked`, `rows` (the default partition has rows of this
+    period), `large` (it would take too long).
+    """
     params = {"parent": parent, "first": first, "until": until, "suffix": suffix, "most_bytes": most_bytes}
     return str(await tx.fetch_value(MAKE_PARTITION, **params))
 
 
 async def drop_partition(tx: Transaction, name: str) -> str:
-    """`dropped`; or `locked`, `jobs` (some of its period are still there), `gone`."""
+    """Drop a partition. Returns `dropped`; or `locked`, `jobs` (jobs of its period still exist), `gone`."""
     return str(await tx.fetch_value(DROP_PARTITION, name=name))
 
 
 async def has_staying_jobs(tx: Transaction, first: str, until: str, before: datetime) -> bool:
-    """Whether a job born in this period is active, or ended at this moment or later."""
+    """Return whether a job of this period is active, or ended at this time or later."""
     return bool(await tx.fetch_value(HAS_STAYING_JOBS, first=first, until=until, before=before))
 
 
 async def delete_leftovers(tx: Transaction, first: str, until: str, *, limit: int) -> int:
-    """Delete what is left of up to `limit` jobs of this period that are gone; how many events that were."""
+    """Delete the rows of up to `limit` deleted jobs of this period; return the number of events."""
     return await tx.execute(DELETE_LEFTOVERS, first=first, until=until, limit=limit)

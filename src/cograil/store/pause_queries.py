@@ -17,7 +17,7 @@ LIST_PAUSES = statement("list_pauses")
 
 
 class Paused(NamedTuple):
-    """Something that is paused. `kind` is queue, workflow or job."""
+    """A pause. `kind` is queue, workflow or job."""
 
     kind: str
     name: str
@@ -27,22 +27,22 @@ class Paused(NamedTuple):
 
 
 async def pause_job(tx: Transaction, job_id: str, by: str, reason: str) -> bool:
-    """Whether it is paused by this; False when it was already, or has finished."""
+    """Pause a job; return False when it was paused already or has finished."""
     return bool(await tx.fetch(PAUSE_JOB, job=job_id, by=by, reason=reason))
 
 
 async def resume_job(tx: Transaction, job_id: str) -> bool:
-    """Whether it was paused."""
+    """Resume a job; return whether it was paused."""
     return bool(await tx.fetch(RESUME_JOB, job=job_id))
 
 
 async def pause_name(tx: Transaction, tenant: str, kind: str, name: str, by: str, reason: str) -> bool:
-    """Whether it is paused by this; False when it was already."""
+    """Pause a queue or workflow; return False when it was paused already."""
     return bool(await tx.fetch(PAUSE_NAME, tenant=tenant, kind=kind, name=name, by=by, reason=reason))
 
 
 async def resume_name(tx: Transaction, tenant: str, kind: str, name: str) -> bool:
-    """Whether it was paused. Jobs that waited for it are notified."""
+    """Resume a queue or workflow; return whether it was paused. Notifies the jobs that waited for it."""
     if not await tx.fetch(RESUME_NAME, tenant=tenant, kind=kind, name=name):
         return False
     await tx.fetch(TELL_RESUMED, tenant=tenant, kind=kind, name=name)
@@ -50,5 +50,5 @@ async def resume_name(tx: Transaction, tenant: str, kind: str, name: str) -> boo
 
 
 async def list_pauses(tx: Transaction, tenant: str = "default") -> list[Paused]:
-    """Everything that is paused."""
+    """Return every pause."""
     return [Paused(*row) for row in await tx.fetch(LIST_PAUSES, tenant=tenant)]

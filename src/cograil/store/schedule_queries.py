@@ -100,7 +100,7 @@ async def add_schedule(
     by: str,
     origin: Origin = "user",
 ) -> bool:
-    """Whether it was made; False when there is one of this name."""
+    """Insert a schedule; return False when the name is in use."""
     params = _facts(plan, next_at) | {"origin": origin}
     return bool(await tx.fetch(ADD_SCHEDULE, tenant=tenant, name=name, by=by, **params))
 
@@ -108,54 +108,56 @@ async def add_schedule(
 async def change_schedule(
     tx: Transaction, tenant: str, name: str, plan: SchedulePlan, next_at: datetime | None
 ) -> bool:
-    """Whether there was one."""
+    """Change a schedule; return whether it exists."""
     return bool(await tx.fetch(CHANGE_SCHEDULE, tenant=tenant, name=name, **_facts(plan, next_at)))
 
 
 async def list_schedules(tx: Transaction, tenant: str, name: str | None = None) -> list[View]:
-    """All of a tenant, by name; or the one of this name."""
+    """Return the schedules of a tenant by name, or the one with this name."""
     rows = await tx.fetch(LIST_SCHEDULES, tenant=tenant, name=name)
     views = [dict(zip(SHOWN, row, strict=True)) for row in rows]
     return [view | {"input_params": orjson.loads(view["input_params"])} for view in views]
 
 
 async def remove_schedule(tx: Transaction, tenant: str, name: str) -> bool:
-    """Whether there was one; its firings go with it."""
+    """Delete a schedule with its firings; return whether it existed."""
     return await tx.execute(REMOVE_SCHEDULE, tenant=tenant, name=name) == 1
 
 
 async def pause_schedule(tx: Transaction, tenant: str, name: str, by: str, reason: str) -> bool:
-    """Whether it is paused by this."""
+    """Pause a schedule; return False when it was paused already."""
     return await tx.execute(PAUSE_SCHEDULE, tenant=tenant, name=name, by=by, reason=reason) == 1
 
 
 async def resume_schedule(tx: Transaction, tenant: str, name: str, next_at: datetime | None) -> bool:
-    """Whether it was paused."""
+    """Resume a schedule; return whether it was paused."""
     return bool(await tx.fetch(RESUME_SCHEDULE, tenant=tenant, name=name, next_at=next_at))
 
 
 async def leave_file(tx: Transaction, tenant: str, name: str, by: str, reason: str) -> bool:
-    """Note that it is no longer in the file of its workflow, and pause it; False when that was so before."""
+    """Record that the file of its workflow no longer contains it, and pause it; False when that was
+    recorded before.
+    """
     return await tx.execute(LEAVE_FILE, tenant=tenant, name=name, by=by, reason=reason) == 1
 
 
 async def return_to_file(tx: Transaction, tenant: str, name: str) -> bool:
-    """Note that it is in the file of its workflow again; False when it never left. A pause stays."""
+    """Record that the file of its workflow contains it again; False when it never left. A pause stays."""
     return await tx.execute(RETURN_TO_FILE, tenant=tenant, name=name) == 1
 
 
 async def detach_schedule(tx: Transaction, tenant: str, name: str) -> bool:
-    """Make one that was removed from its file a schedule of people; False when it was not removed."""
+    """Make a schedule that was removed from its file independent of it; False when it was not removed."""
     return await tx.execute(DETACH_SCHEDULE, tenant=tenant, name=name) == 1
 
 
 async def lock_due(tx: Transaction, limit: int) -> list[Schedule]:
-    """Those that are due, of all tenants, and in nobody else's hands."""
+    """Lock and return due schedules of all tenants; skip those that are locked."""
     return [_schedule(row) for row in await tx.fetch(LOCK_SCHEDULES, limit=limit)]
 
 
 async def lock_schedule(tx: Transaction, tenant: str, name: str) -> Schedule | None:
-    """The one of this name."""
+    """Lock and return the schedule of this name."""
     rows = await tx.fetch(LOCK_SCHEDULE, tenant=tenant, name=name)
     return _schedule(rows[0]) if rows else None
 
@@ -163,7 +165,7 @@ async def lock_schedule(tx: Transaction, tenant: str, name: str) -> Schedule | N
 async def lock_file_schedules(
     tx: Transaction, tenant: str, workflow_id: str, names: Sequence[str]
 ) -> list[Schedule]:
-    """Those that came from the file of this workflow, and those of these names, wherever they came from."""
+    """Lock and return the schedules that came from the file of this workflow, and those of these names."""
     rows = await tx.fetch(LOCK_FILE_SCHEDULES, tenant=tenant, workflow_id=workflow_id, names=list(names))
     return [_schedule(row) for row in rows]
 
@@ -190,28 +192,28 @@ def _schedule(row: Row) -> Schedule:
 
 
 async def find_fired(tx: Transaction, tenant: str, name: str, moments: Sequence[datetime]) -> set[datetime]:
-    """Those of these moments that have led to a job."""
+    """Return those of these due times that led to a job."""
     rows = await tx.fetch(FIND_FIRED, tenant=tenant, name=name, moments=times(list(moments)))
     return {due_at for (due_at,) in rows}
 
 
 async def add_firings(tx: Transaction, firings: Sequence[Firing]) -> None:
-    """Keep what became of these moments."""
+    """Record the outcomes of these due times."""
     fired = FIRED()
     fired.rows += firings
     if await tx.execute(ADD_FIRINGS, **fired.params()) != len(firings):
-        raise AssertionError("a moment of a schedule was fired twice; its lock was not held")
+        raise AssertionError("a due time of a schedule was fired twice; its lock was not held")
 
 
 async def note_fired(tx: Transaction, next_moments: Sequence[tuple[Schedule, datetime | None]]) -> None:
-    """When each of these is due next."""
+    """Store the next due times of these schedules."""
     noted = NOTED()
     noted.rows += [(schedule.tenant_id, schedule.name, next_at) for schedule, next_at in next_moments]
     await tx.execute(NOTE_FIRED, **noted.params())
 
 
 async def seconds_to_next(tx: Transaction) -> float | None:
-    """In how many seconds the next one is due; None while there is none."""
+    """Return the seconds until a schedule is due; None when none is."""
     seconds: float | None = await tx.fetch_value(NEXT_SCHEDULE)
     return seconds
 
@@ -219,7 +221,9 @@ async def seconds_to_next(tx: Transaction) -> float | None:
 async def list_firings(
     tx: Transaction, tenant: str, name: str, before: datetime | None, limit: int
 ) -> list[View]:
-    """What became of its moments, the latest first; `before` is the last one of the page before."""
+    """Return the outcomes of its due times, the latest first; `before` is the last one of the previous
+    page.
+    """
     names = ("due_at", "outcome", "is_backfill", "job_id", "job_status", "waiting_for", "error", "at")
     rows = await tx.fetch(LIST_FIRINGS, tenant=tenant, name=name, before=before, limit=limit)
     views = [dict(zip(names, row, strict=True)) for row in rows]
@@ -227,7 +231,7 @@ async def list_firings(
 
 
 async def show_passed(tx: Transaction, tenant: str, name: str) -> list[View]:
-    """The moments since the last job that were passed over, by outcome, and the job that is under way."""
+    """Return the due times since the last job that led to no job, by outcome, and that job if it is open."""
     names = ("outcome", "moments", "job_id", "job_status", "waiting_for")
     return [
         dict(zip(names, row, strict=True)) for row in await tx.fetch(SHOW_PASSED, tenant=tenant, name=name)
@@ -235,5 +239,5 @@ async def show_passed(tx: Transaction, tenant: str, name: str) -> list[View]:
 
 
 async def prune_firings(tx: Transaction, before: datetime, limit: int) -> int:
-    """Forget what became of moments so long ago."""
+    """Delete old outcomes of due times."""
     return await tx.execute(PRUNE_FIRINGS, before=before, limit=limit)

@@ -1,4 +1,4 @@
-"""What the engine needs of a session, and the connection string that says so."""
+"""The session settings of the engine, and the connection string that carries them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from cograil.settings import DatabaseSettings
 
 READERS = frozenset({"cograil_gateway"})  # roles that never write
-DOOR_SECONDS = 30.0  # for one statement that somebody waits for at a door: then it is given up
+DOOR_SECONDS = 30.0  # timeout of one statement in a server process, because a request waits for it
 
 
 def session_settings(settings: DatabaseSettings, role: str = "") -> dict[str, str]:
-    """What the engine needs of a session; a door acts in a role of its own.
+    """Return the session settings of the engine; a server process acts in a role of its own.
 
     A process that is stopped inside a transaction must lose its locks soon; a dead network must be
-    noticed; plans are made once and must not fall for empty tables. Nobody waits at a door for ever.
+    detected; plans are made once and must also fit tables that were empty then. Statements of server
+    processes have a timeout.
     """
     acting = {"role": role, "statement_timeout": str(int(DOOR_SECONDS * 1000))} if role else {}
     if role in READERS:
@@ -34,9 +35,9 @@ def session_settings(settings: DatabaseSettings, role: str = "") -> dict[str, st
 def engine_conninfo(
     url: str, settings: DatabaseSettings, application: str, *, is_pooled: bool = False, role: str = ""
 ) -> str:
-    """The connection string with what the engine needs of a session; a pooler would refuse that part.
+    """Return the connection string with the session settings; a pooler would refuse these.
 
-    Of several hosts it is the one that takes writes, and one that is silent does not keep us long.
+    Of several hosts it selects the one that accepts writes, and it skips a silent host soon.
     """
     options = conninfo_to_dict(url)
     has_hosts = "," in str(options.get("host") or options.get("hostaddr") or "")

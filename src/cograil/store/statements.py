@@ -10,7 +10,7 @@ from importlib import resources
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement: its name, its text without comments, and the file as it is."""
+    """A statement: its name, its text without comments, and the original file."""
 
     name: str
     text: str
@@ -19,9 +19,9 @@ class Statement:
 
 @cache
 def statement(name: str, parts: frozenset[str] | None = None, package: str = "cograil.store") -> Statement:
-    """The statement of this name; of one that comes in parts, only these and the last.
+    """Return the statement of this name; for one with parts, only these parts and the last.
 
-    Those of an app are in the `sql` of its own package.
+    The statements of an app are in the `sql` directory of its own package.
     """
     source = resources.files(package).joinpath(f"sql/{name}.sql").read_text("utf-8")
     first, *rest = re.split(r"-- part: (\w+)\n", source)
@@ -35,15 +35,15 @@ def statement(name: str, parts: frozenset[str] | None = None, package: str = "co
 
 
 def _plain(source: str) -> str:
-    """Without comments, on one line."""
+    """Return the statement without comments, on one line."""
     return re.sub(r"\s+", " ", re.sub(r"--[^\n]*", "", source)).strip()
 
 
 @cache
 def native(text: str) -> tuple[str, tuple[str, ...]]:
-    """The text with PostgreSQL's own placeholders ($1), and the names in their order.
+    """Return the text with PostgreSQL's own placeholders ($1), and the parameter names in their order.
 
-    Done once for each statement: the driver would take the text apart at every execution.
+    Cached for each statement, because the driver would parse the text at every execution.
     """
     names: dict[str, int] = {}
 
@@ -54,7 +54,7 @@ def native(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def all_statements() -> list[Statement]:
-    """Every statement there is, for the tests that hold them against states.py and the planner."""
+    """Return every statement, for the tests that compare them with states.py and the planner."""
     folder = resources.files("cograil.store").joinpath("sql")
     return [
         statement(file.name.removesuffix(".sql")) for file in folder.iterdir() if file.name.endswith(".sql")

@@ -1,7 +1,7 @@
-"""How large the tables are, how much in them is dead, and who keeps it from being removed.
+"""The size of the tables, their dead rows, and the sessions that keep these from being removed.
 
-A row that was changed or deleted stays until no snapshot may need it and vacuum has come by. One session
-that sits in a transaction for an hour keeps all that died in that hour, in every table.
+A changed or deleted row stays until no snapshot needs it and vacuum removes it. A session that is in a
+transaction for an hour keeps the dead rows of that hour, in every table.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ TABLE_SIZES = statement("doctor_table_sizes")
 OLD_SNAPSHOTS = statement("doctor_old_snapshots")
 PARTITIONS = statement("doctor_partitions")
 
-# Vacuum comes when a fifth of a table is dead; when it is half and much, something is wrong.
+# Vacuum runs when a fifth of a table is dead; a table that is large and half dead needs attention.
 MANY_DEAD_ROWS = 100_000
 DEAD_SHARE = 0.5
-EMPTY_BYTES = 8192  # one page, of the index of its large values
-OLD_SECONDS = 300.0  # of a transaction
-OLD_TRANSACTIONS = 1_000_000  # of what tells no time, such as a replication slot
+EMPTY_BYTES = 8192  # one page, of the index of its TOAST table
+OLD_SECONDS = 300.0  # age of a transaction
+OLD_TRANSACTIONS = 1_000_000  # age of holders without a time, such as a replication slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class TableSize:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is in it: by its size too, because the counts lag behind."""
+        """Whether it has no rows: by its size too, because the statistics lag behind."""
         return not (self.rows or self.dead_rows) and self.total_bytes - self.index_bytes <= EMPTY_BYTES
 
     @property
@@ -62,7 +62,7 @@ class Snapshot:
 
     @property
     def is_old(self) -> bool:
-        """Whether it is held for so long that tables grow."""
+        """Whether it is so old that tables grow."""
         return (self.seconds or 0.0) > OLD_SECONDS or self.transactions > OLD_TRANSACTIONS
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """The partitions of nodes and events that are for a period."""
+    """The partitions of nodes and events by period."""
 
     count: int
     total_bytes: int
@@ -84,28 +84,28 @@ class Partitions:
     def __str__(self) -> str:
         rest = f"{megabytes(self.default_bytes)} in the default ones"
         if self.until is None:
-            return f"none; {rest}, which go by rows"
-        reach = "made until" if self.until > self.now else "none made since"
+            return f"none; {rest}, which are deleted by rows"
+        reach = "made until" if self.until > self.now else "no partition created since"
         return f"{self.count} with {megabytes(self.total_bytes)}, {reach} {self.until:%Y-%m-%d}; {rest}"
 
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """The tables, the largest first, who holds a snapshot, the oldest first, and the partitions."""
+    """The tables, the largest first; the holders of snapshots, the oldest first; and the partitions."""
 
     sizes: tuple[TableSize, ...] = ()
     snapshots: tuple[Snapshot, ...] = ()
     partitions: Partitions | None = None
 
     def findings(self) -> list[Finding]:
-        """What the doctor says of it: H1 dead rows, H2 old snapshots, which only warn, H3 partitions."""
+        """Return the doctor's findings: H1 dead rows, H2 old snapshots, which only warn, H3 partitions."""
         findings = [self._dead_rows(), self._old_snapshots()]
         return findings + [Finding("green", "H3", "partitions", str(self.partitions))] * bool(self.partitions)
 
     def _dead_rows(self) -> Finding:
         dead = [table.table for table in self.sizes if table.is_mostly_dead]
         if dead:
-            message = "much of it is dead: vacuum does not keep up, or an old snapshot (H2) keeps it"
+            message = "much of it is dead: vacuum does not keep up, or an old snapshot (H2) keeps the rows"
             return Finding("yellow", "H1", "dead_rows", message, tuple(dead), len(dead))
         total = sum(table.total_bytes for table in self.sizes)
         message = f"{len(self.sizes)} tables, {megabytes(total)}, vacuum keeps up"
@@ -114,18 +114,18 @@ class TableHealth:
     def _old_snapshots(self) -> Finding:
         old = [str(snapshot) for snapshot in self.snapshots if snapshot.is_old]
         if old:
-            message = "rows that die are kept as long as this is; end it"
+            message = "dead rows are kept until this session ends; end it"
             return Finding("yellow", "H2", "old_snapshots", message, tuple(old), len(old))
-        return Finding("green", "H2", "old_snapshots", "nobody holds an old snapshot")
+        return Finding("green", "H2", "old_snapshots", "no session holds an old snapshot")
 
 
 def megabytes(size: int) -> str:
-    """A size for people."""
+    """Return a size as text."""
     return f"{size / 1_048_576:,.1f} MB"
 
 
 async def look(conn: Connection) -> TableHealth:
-    """How the tables are now. Changes nothing; needs a migrated database."""
+    """Return the current state of the tables. Changes nothing; needs a migrated database."""
     return TableHealth(
         tuple(TableSize(*row) for row in await _rows(conn, TABLE_SIZES)),
         tuple(Snapshot(*row) for row in await _rows(conn, OLD_SNAPSHOTS)),

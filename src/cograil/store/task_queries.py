@@ -177,7 +177,7 @@ async def leave_process(tx: Transaction, process: int, state: str) -> None:
 
 
 async def note_worker_error(tx: Transaction, process: int, error: str | None) -> None:
-    """Say why the worker beside this orchestrator could not start; None when it runs."""
+    """Store why the worker beside this orchestrator could not start; None when it runs."""
     await tx.execute(NOTE_WORKER_ERROR, process=process, error=error)
 
 

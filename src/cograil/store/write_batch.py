@@ -391,7 +391,7 @@ async def _write(tx: Transaction, parts: list[Columns], notifications: Columns, 
 async def write_batch(tx: Transaction, batch: WriteBatch, owner: int | None) -> None:
     """Write the batch in one statement, then run the statements that few batches need.
 
-    These close the open children of jobs that were cut short, cancel child jobs, link child jobs with their
+    These close the open children of jobs that ended early, cancel child jobs, link child jobs with their
     parents, and report ended child jobs to their parents.
     """
     await _write(tx, batch.parts(), batch.notifications(tx.now), owner)

@@ -1,4 +1,4 @@
-"""A `ctx` for unit tests of handlers: it keeps what the handler tells it, in lists that a test can read."""
+"""A `ctx` for unit tests of handlers: it records the handler's calls in lists that a test can read."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class LogLine(NamedTuple):
 
 
 class Context(runners.Context):
-    """One attempt, as a handler sees it. Make it anywhere: in a function, in a coroutine, in a thread.
+    """One attempt, as a handler sees it. It works in a function, in a coroutine, in a thread.
 
-    `checkpoint` and `steps` are what earlier attempts have left. `transaction` is called by
-    `ctx.transaction()`, with the connection that the handler gives, and returns an asynchronous context
-    manager; without it `ctx.transaction()` is refused.
+    `checkpoint` and `steps` are the state that earlier attempts left. `ctx.transaction()` calls
+    `transaction` with the connection that the handler passes, and expects an asynchronous context manager;
+    without `transaction` it raises.
 
-    What the handler tells is in `progresses`, `logged`, `checkpoints`, `steps` and `events`.
+    The calls of the handler are in `progresses`, `logged`, `checkpoints`, `steps` and `events`.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Context(runners.Context):
 
     @override
     def checkpoint(self, data: Json, phase: str = "") -> Awaitable[None]:
-        """Keep this as the last checkpoint; refused as in a worker when it is not JSON."""
+        """Record the last checkpoint; raises as in a worker when it is not JSON."""
         self._refuse_when_lost()
         self.checkpoints.append(orjson.loads(self._checkpoint_text(data)))
         return _DONE
@@ -82,7 +82,7 @@ class Context(runners.Context):
         checkpoint: Json = None,
         phase: str = "",
     ) -> Awaitable[None]:
-        """Keep this event; refused as in a worker when it cannot be told."""
+        """Record this event; raises as in a worker when it is invalid."""
         self._refuse_when_lost()
         try:
             checked_event(type, subject or self.idempotency_key, data, self._limits.event_bytes)
@@ -94,7 +94,7 @@ class Context(runners.Context):
         return _DONE
 
     def transaction(self, connection: Any = None) -> Any:
-        """What the test gave for it."""
+        """Return the transaction that the test provides."""
         if self._transaction is None:
             raise Fail(
                 "ctx.transaction() needs a database: give the test's own with Context(transaction=...)",
@@ -112,7 +112,7 @@ class Context(runners.Context):
 
 
 class _Recorder:
-    """The channel of a context that nobody listens to."""
+    """The channel of a context without a worker."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -137,14 +137,14 @@ class _Recorder:
 
 
 class _Immediately:
-    """What a context asks of its loop, done at once."""
+    """The loop of a context, which runs calls at once."""
 
     def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
         callback()
 
 
 class _Done:
-    """Nothing is left to await; it may be awaited all the same, by a coroutine."""
+    """A finished result that a coroutine may await."""
 
     def __await__(self) -> Generator[None]:
         return

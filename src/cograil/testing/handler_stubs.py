@@ -1,4 +1,4 @@
-"""What stands for a handler in a test: a function, a value, an exception, or one of these per attempt."""
+"""Stubs of handlers in a test: a function, a value, an exception, or a list of these for the attempts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Stub = Any  # a callable, a JSON value, an exception, or a list of these for the
 
 
 class Timeout(Exception):
-    """Raise it, or give it instead of a handler: the attempt takes longer than it may."""
+    """Raise it, or use it as a stub: the attempt exceeds its timeout."""
 
 
 class StubbedHandlers:
-    """The handlers of a test: those that it gives, else those that are registered."""
+    """The handlers of a test: its stubs, otherwise the registered ones."""
 
     def __init__(self, stubs: Mapping[str, Stub]) -> None:
         from cograil.runners import builtin_handlers  # noqa: F401, PLC0415  importing registers
@@ -60,7 +60,7 @@ class StubbedHandlers:
         try:
             return next(self._queues[name])
         except StopIteration:
-            raise AssertionError(f"handlers[{name!r}] has no answer left for one more attempt") from None
+            raise AssertionError(f"handlers[{name!r}] has no answer for another attempt") from None
 
     def _spec(self, item: WorkItem) -> HandlerSpec:
         spec = self._registry.get(item.handler) or default_registry.get(item.handler)

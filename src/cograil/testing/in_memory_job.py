@@ -1,4 +1,4 @@
-"""One job in memory: its rows are loaded and written as the store does it, and the engine decides."""
+"""One job in memory: rows are loaded and written as the store does it, and the engine decides."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ Prepare = Callable[[ChildRequest], PreparedChildJob | ChildRefused]
 
 
 class MemoryJob:
-    """The rows of one job. `tasks` are the attempts that are to be run."""
+    """The rows of one job. `tasks` are the attempts to run."""
 
     def __init__(self, job_id: str, workflow: Workflow, inputs: Json, now: datetime) -> None:
         self.job_id = job_id
         self.workflow = workflow
-        self.parent: tuple[MemoryJob, str] | None = None  # the job and the node that wait for this one
+        self.parent: tuple[MemoryJob, str] | None = (
+            None  # the parent job and the node that waits for this job
+        )
         self.status = "pending"
         self.created_at = now
         self.started_at: datetime | None = None
@@ -60,11 +62,11 @@ class MemoryJob:
 
     @property
     def has_more(self) -> bool:
-        """Whether a fan-out has children that are still to be made."""
+        """Whether a fan-out has children that are not created yet."""
         return bool(self._more)
 
     def advance(self, news: Sequence[Input], now: datetime, prepare: Prepare) -> Changes:
-        """Apply these news, as an orchestrator would; the jobs that are to be made are in the changes."""
+        """Apply these inputs, as an orchestrator would; the changes contain the child jobs to create."""
         happenings = [*(ExpandMore(name) for name in self._more), *news]
         self._more = []
         is_revoked = self._deadline is not None and self._deadline <= now
@@ -80,13 +82,13 @@ class MemoryJob:
         return changes
 
     def params(self, task: TaskWrite) -> dict[str, Json]:
-        """What this attempt is given; those of the attempt before if it says nothing else."""
+        """Return the params of this attempt, or those of the previous attempt."""
         text = self.inputs[task.node_id] if task.params is None else task.params
         params: dict[str, Json] = orjson.loads(text)
         return params
 
     def _decide(self, news: Sequence[Input], now: datetime, prepare: Prepare, *, is_revoked: bool) -> Changes:
-        """Ask the engine until it has all it needs."""
+        """Call the engine until nothing is missing."""
         state, outputs = self._load(news, now), Outputs()
         for happening in news:
             if isinstance(happening, Reported) and isinstance(happening.outcome, Completed):
@@ -104,7 +106,7 @@ class MemoryJob:
             outputs.children |= {name: self._children_of(name) for name in changes.missing_children}
 
     def _load(self, news: Iterable[Input], now: datetime) -> JobState:
-        """The job without the children of fan-outs that the news are not about."""
+        """Return the job without the fan-out children that the inputs do not concern."""
         about = {getattr(happening, "node_id", None) for happening in news}
         loaded: dict[str, NodeState] = {}
         sleeping: list[datetime] = []
@@ -158,5 +160,5 @@ class MemoryJob:
 
 
 def _half() -> float:
-    """The random number of every back-off: tests need the same one in every run."""
+    """Return the random number of every backoff: tests need the same one in every run."""
     return 0.5

@@ -1,4 +1,4 @@
-"""What became of a job of a test."""
+"""The result of a job in a test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cograil.testing.handler_context import LogLine, Progress
 
 
 class Call(NamedTuple):
-    """One attempt: what the handler was given, and how it ended."""
+    """One attempt: the params of the handler, and its outcome."""
 
     node_id: str
     handler: str
@@ -25,7 +25,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeResult:
-    """How a node ended. `attempt` is the number of the last one."""
+    """The end of a node. `attempt` is the number of the last one."""
 
     node_id: str
     status: str
@@ -60,18 +60,18 @@ class JobResult:
 
     @property
     def duration(self) -> timedelta:
-        """How long it would have taken, had the handlers taken no time."""
+        """The duration of the job, if handlers took no time."""
         return self.finished_at - self.started_at
 
     @property
     def path(self) -> list[str]:
-        """The nodes that completed, in the order in which they did."""
+        """The completed nodes, in the order of completion."""
         return [event.node_id for event in self.events if event.type == "node_completed" and event.node_id]
 
     def output(self, node_id: str) -> Json:
-        """What this node returned."""
+        """Return the output of this node."""
         return self.nodes[node_id].output
 
     def calls(self, handler: str) -> list[Call]:
-        """The attempts of this handler, in all nodes."""
+        """Return the attempts of this handler, in all nodes."""
         return [call for call in self.attempts if call.handler == handler]

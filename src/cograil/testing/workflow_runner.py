@@ -1,4 +1,4 @@
-"""Run a workflow to its end in memory, with a clock that jumps to whatever is waited for."""
+"""Runs a workflow to its end in memory, with a clock that jumps to the next time that a job waits for."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from cograil.testing.in_memory_job import MemoryJob
 from cograil.testing.run_result import Call, EngineEvent, JobResult, NodeResult
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-MAX_ATTEMPTS = 100_000  # of one test: a workflow that never ends is a mistake
+MAX_ATTEMPTS = 100_000  # attempts of one test: a workflow that never ends is a mistake
 
 Source = str | Path | Mapping[str, Json] | Workflow
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How an approval is answered, and how long after it was asked."""
+    """The answer to an approval, and its delay after the request."""
 
     decision: str = "approve"  # or reject
     by: str | None = None
@@ -63,16 +63,15 @@ def run_workflow(
     subworkflows: Sequence[Source] = (),
     clock: datetime = START,
 ) -> JobResult:
-    """Run a job of this workflow (a path, the text of a file, a document) to its end; what became of it.
+    """Run a job of this workflow (a path, the text of a file, a document) to its end; return its result.
 
-    `handlers` stand in for those that are registered: a function, the value that it returns, an exception
-    that it raises, or a list of these, one for each attempt. `approvals` answer the nodes that ask: True or
-    "approve", False or "reject", the data of the form, or an `Answer`; a node without one is answered by
-    nobody, and its time runs out. `subworkflows` are what subworkflow nodes may begin. `clock` is when the
-    job is submitted.
+    `handlers` replace the registered ones: a function, its return value, an exception that it raises, or a
+    list of these, one for each attempt. `approvals` answer approval nodes: True or "approve", False or
+    "reject", the data of the form, or an `Answer`; a node without one times out. `subworkflows` are the
+    workflows that subworkflow nodes may start. `clock` is the time of submission.
 
-    Raises InvalidWorkflow, InvalidInput, and UsageError for a handler that nobody has or an approval that
-    would be waited for in vain.
+    Raises InvalidWorkflow, InvalidInput, and UsageError for a missing handler or an approval that would
+    wait for ever.
     """
     world = _World(handlers or {}, approvals or {}, subworkflows, clock)
     job = world.submit(_read(workflow), dict(inputs or {}))
@@ -92,7 +91,9 @@ def _read(source: Source) -> Workflow:
 
 
 def _call_outside_loops(run: Any) -> None:
-    """Coroutine handlers get a loop of their own, so a test that is a coroutine itself needs a thread."""
+    """Run it outside of event loops: coroutine handlers get their own loop, so a test that is a coroutine
+    needs a thread.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -125,7 +126,9 @@ class _World:
     calls: dict[str, list[Call]] = field(default_factory=dict)
     answers: list[tuple[datetime, MemoryJob, Signalled]] = field(default_factory=list)
     kept: dict[tuple[str, str], Context] = field(default_factory=dict)  # the last attempt of each node
-    reported_children: set[str] = field(default_factory=set)  # child jobs whose end their parents know of
+    reported_children: set[str] = field(
+        default_factory=set
+    )  # child jobs whose end was reported to their parents
     _handlers: StubbedHandlers | None = None
     _known: dict[str, Workflow] = field(default_factory=dict)
 
@@ -142,7 +145,7 @@ class _World:
         return job
 
     def run(self) -> None:
-        """Until the first job is over and nothing is left to do: run what is out, else let time pass."""
+        """Run due attempts, or advance the clock, until the first job is over and nothing is left to do."""
         self._handlers = StubbedHandlers(self.stubs)
         first, count = self.jobs[0], 0
         while not first.is_over:
@@ -158,12 +161,12 @@ class _World:
                 self.advance(job)
 
     def advance(self, job: MemoryJob, *news: Input) -> None:
-        """Apply news to a job, and what it decides to others."""
+        """Advance a job with its inputs, and apply the effects on other jobs."""
         before = len(job.events)
         prepared: dict[str, PreparedChildJob | ChildRefused] = {}
 
         def prepare(wanted: ChildRequest) -> PreparedChildJob | ChildRefused:
-            if wanted.node_id not in prepared:  # it may be asked for twice before a decision stands
+            if wanted.node_id not in prepared:  # a decision may request it twice
                 prepared[wanted.node_id] = self._prepare(job, wanted)
             return prepared[wanted.node_id]
 
@@ -199,7 +202,7 @@ class _World:
         self.advance(job, Reported(task.node_id, task.attempt, 1, outcome, "test", self.now))
 
     def _context(self, job: MemoryJob, task: TaskWrite) -> Context:
-        """For an attempt, with what the attempt before it has kept."""
+        """Return the context of an attempt, with the state that the previous attempt saved."""
         before = self.kept.get((job.job_id, task.node_id))
         checkpoints = before.checkpoints if before is not None else []
         return Context(
@@ -214,7 +217,7 @@ class _World:
         )
 
     def _let_time_pass(self) -> None:
-        """To the next moment at which a job is woken, or somebody answers."""
+        """Advance the clock to the next wake-up time of a job, or the next answer."""
         wakes = [job.wake_at for job in self.jobs if job.wake_at is not None and not job.is_over]
         moments = [*wakes, *(moment for moment, _, _ in self.answers)]
         if not moments:
@@ -239,7 +242,7 @@ class _World:
         ]
         names = ", ".join(waiting) or "the job"
         return (
-            f"{names} would wait for ever: answer with approvals={{{waiting[0] if waiting else ''!r}: True}}"
+            f"{names} would wait for ever; answer with approvals={{{waiting[0] if waiting else ''!r}: True}}"
         )
 
     # -- approvals
@@ -253,7 +256,7 @@ class _World:
             approvers = ", ".join(approval.approvers)
             by = answer.by or approval.approvers[0]
             if answer.by is not None:
-                raise UsageError(f"{answer.by} may not answer {node_id!r}; it is up to {approvers}")
+                raise UsageError(f"{answer.by} may not answer {node_id!r}; its approvers are {approvers}")
             answer = Answer(answer.decision, by, answer.reason, answer.data, answer.after)
         signal = Signalled(answer.decision, node_id, answer.by, answer.reason, answer.data)
         self.answers.append((self.now + answer.after, job, signal))
@@ -261,12 +264,12 @@ class _World:
     # -- subworkflows
 
     def _prepare(self, parent: MemoryJob, wanted: ChildRequest) -> PreparedChildJob | ChildRefused:
-        """A job for this node; it is submitted when the decision that wants it stands."""
+        """Return a job for this node; it is submitted when the decision that requests it is final."""
         workflow = self._known.get(wanted.workflow_id)
         if workflow is None:
             raise UsageError(
-                f"node {wanted.node_id!r} begins the workflow {wanted.workflow_id!r}: "
-                "give it with subworkflows=[...]"
+                f"node {wanted.node_id!r} starts the workflow {wanted.workflow_id!r}: "
+                "pass it with subworkflows=[...]"
             )
         try:
             job = self.submit(workflow, dict(wanted.inputs), (parent, wanted.node_id))
@@ -282,7 +285,7 @@ class _World:
             if child.is_over or child.parent is None or child.parent[0] is not job:
                 continue
             if changes.cancels_children or child.parent[1] in changes.stops_children:
-                self.advance(child, CancelRequested("engine", "its parent stops it"))
+                self.advance(child, CancelRequested("engine", "its parent cancels it"))
 
     def _tell_parent(self, job: MemoryJob, parent: MemoryJob, node_id: str) -> None:
         if job.job_id in self.reported_children or parent.is_over or node_id not in parent.nodes:
@@ -331,5 +334,5 @@ def _answer_of(answer: Any) -> Answer:
     if answer in (False, "reject"):
         return Answer("reject")
     raise UsageError(
-        f"an approval is answered with True, False, data of its form or an Answer, not {answer!r}"
+        f"an approval must be answered with True, False, data of its form or an Answer, not {answer!r}"
     )

@@ -1,14 +1,14 @@
 """The web pages, under /ui/.
 
-A page is rendered here, from what the store reads; what one does on it goes through the very functions that
-serve the API, so that it is checked, decided and audited the same. Pages hold no state: a session is a signed
-cookie that names a key, and what is live comes from the feed of events. No code stands inside a page.
+Pages are rendered from the views of the store. Their actions call the functions that serve the API, so the
+same checks, roles and audit entries apply. Pages hold no state: a session is a signed cookie that names a
+key, and live data comes from the event feed. Pages contain no inline scripts.
 
-    app.py        the door of the pages, and what needs no key: login, static files
-    sessions.py   who one is, and that a form is ours
-    rendering.py  templates and the words in them
-    board.py      a job as a graph, now and at any moment before
-    app_pages.py  which apps have pages, and when
-    pages/        a module for each kind of page, and actions.py for what one does there
-    static/       style sheet, small modules of JavaScript, and in vendor/ what others wrote
+    ui_application    the application, and the paths that need no key: login, static files
+    browser_sessions  session cookies and CSRF tokens
+    rendering         templates and their filters
+    graph_model       a job as a graph, now and at any earlier event
+    app_pages         the pages of apps
+    pages/            a module for each kind of page; action_forms.py for their actions
+    static/           style sheet, JavaScript modules, and third-party files in vendor/
 """

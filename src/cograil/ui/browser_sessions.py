@@ -31,7 +31,7 @@ MAX_COOKIE = 512
 
 @dataclass(frozen=True, slots=True)
 class BrowserSession:
-    """What a cookie says. An empty `key_id`: nobody in particular."""
+    """The content of a cookie. An empty `key_id` means a visitor without a key."""
 
     key_id: str
     until: int
@@ -44,7 +44,7 @@ class BrowserSession:
 
 
 class Sessions:
-    """Makes sessions and knows them again, at every server of the database."""
+    """Creates and verifies sessions, for all servers of the database."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret

@@ -23,12 +23,12 @@ HINTS: Mapping[str, str] = {
     "out_of_memory": "Give the worker more memory, or the handler less to do, then retry.",
     "timeout": f"It took longer than its timeout. {UNKNOWN}: check the other system, then retry. A longer "
     "timeout needs a new version of the workflow.",
-    "worker_lost": f"The worker was lost in the middle. {UNKNOWN}; a retry is safe where the handler passes "
+    "worker_lost": f"The worker was lost during the attempt. {UNKNOWN}; a retry is safe where the handler passes "
     "on ctx.idempotency_key.",
-    "poison": "Every worker that ran it was lost. Look at the logs of the workers before you retry.",
+    "poison": "Every worker that ran it was lost. Check the logs of the workers before you retry.",
     "job_timeout": "The job took longer than the timeout of its workflow. A retry keeps what completed.",
-    "approval_timeout": "Nobody answered in time. Retry from the approval to ask again.",
-    "upstream_failed": "A node before it failed. Look at that one.",
+    "approval_timeout": "The approval was not answered in time. Retry from the approval to ask again.",
+    "upstream_failed": "A node before it failed. See that node.",
     "children_failed": "Too many children failed. A retry runs only those that did not complete.",
     "child_cancelled": "The child job was cancelled. A retry starts it again.",
     "http_unreachable": NO_RESPONSE,

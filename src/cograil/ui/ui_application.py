@@ -1,4 +1,4 @@
-"""The application of the pages, and what needs no key: login, logout, static files."""
+"""The application of the pages, and the paths that need no key: login, logout, static files."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _is_safe(headers: Headers) -> bool:
 
 
 def _local_path(path: str) -> str:
-    """Return this path if it is one of our pages, else the dashboard: no open redirect."""
+    """Return this path if it is one of cograil's pages, else the dashboard: no open redirect."""
     is_own = path.startswith(HOME) and path.isprintable() and "\\" not in path and "//" not in path
     return path if is_own else HOME
 

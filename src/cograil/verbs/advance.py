@@ -43,16 +43,18 @@ from cograil.verbs.sql_submissions import open_submitted
 from cograil.verbs.telemetry import note_joined, note_opened
 
 INPUTS_PER_PASS = 2000
-MAX_LOADS = 3  # times that one pass loads outputs
+MAX_LOADS = 3  # maximum number of times that one pass loads outputs
 
-Known = Mapping[str, Mapping[str, bytes | None]]  # the jobs whose nodes are known, and outputs of theirs
+Known = Mapping[
+    str, Mapping[str, bytes | None]
+]  # the jobs whose nodes are loaded, and outputs of their nodes
 NOTHING_KNOWN: Known = {}
 NOTHING_REVOKED = Revoked()
 
 
 @dataclass(slots=True)
 class EngineContext:
-    """What decisions need beside the job: caches, bounds, random numbers and the id of the process."""
+    """What decisions need besides the job: caches, bounds, random numbers and the id of the process."""
 
     definitions: DefinitionCache = field(default_factory=DefinitionCache)
     job_cache: JobCache | None = None
@@ -61,7 +63,7 @@ class EngineContext:
     inbox_cursor: InboxCursor = field(default_factory=InboxCursor)
     owner: int | None = None
     strict_queues: bool = False  # every task must name its queue
-    outbound: OutboundSettings = field(default_factory=OutboundSettings)  # where callbacks may lead
+    outbound: OutboundSettings = field(default_factory=OutboundSettings)  # the URLs that callbacks may use
 
 
 def make_engine_context(settings: Settings) -> EngineContext:
@@ -81,23 +83,25 @@ def make_engine_context(settings: Settings) -> EngineContext:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one pass did: how many jobs it advanced, when the first of them wants to wake, whether there
-    may be more to do at once."""
+    """The result of one pass: the number of jobs it advanced, the earliest time at which one of them wakes,
+    and whether another pass may find more work at once.
+    """
 
     advanced: int
     wake_at: datetime | None = None
     is_full: bool = False
-    on_commit: Callable[[], None] = lambda: None  # to be called once the pass is committed
-    has_limits: bool = False  # a slot of a limit may be free or needed
+    on_commit: Callable[[], None] = lambda: None  # call it after the pass is committed
+    has_limits: bool = False  # a limit may have a free slot, or a job may need one
 
 
 async def advance_due(
     tx: Transaction, engine_context: EngineContext, limit: int, aside: Iterable[str] = ()
 ) -> Pass:
-    """Advance jobs that have inputs or are due; 0 when there are none, or others hold them.
+    """Advance jobs that have inputs or are due. Advances 0 jobs when none is due, or other processes hold
+    them.
 
-    An error while deciding one job fails the whole pass, and nothing is written: one has then to find
-    out by `advance_one` which job it is.
+    An error while deciding one job fails the whole pass, and nothing is written. Call `advance_one` for
+    each job to find the one that fails.
     """
     first = engine_context.inbox_cursor.begin()
     locked = await store.lock_jobs_with_news(tx, limit, aside, first)
@@ -122,7 +126,7 @@ async def advance_due(
 async def rehearse(tx: Transaction) -> None:
     """Run an empty pass, so that this connection has prepared the statements of a pass.
 
-    The first jobs would wait for that otherwise, once for each connection.
+    Without it, the first jobs on each connection wait for the preparation.
     """
     locked = await store.lock_jobs_with_news(tx, 0)
     await store.take_inbox(tx, locked)
@@ -136,7 +140,7 @@ def _remember(engine_context: EngineContext, locked: LockedJobs, changes: Mappin
 
 
 async def due_jobs(tx: Transaction, limit: int, aside: Iterable[str] = ()) -> list[str]:
-    """Return the jobs that `advance_due` would take now."""
+    """Return the jobs that `advance_due` would advance now."""
     return await store.find_due(tx, limit, aside)
 
 
@@ -157,12 +161,12 @@ async def advance_locked(
     limit: int = store.NO_LIMIT,
     steps: StepAllowance | None = None,
 ) -> dict[str, Changes]:
-    """Advance these locked jobs, and write what was decided.
+    """Advance these locked jobs and write the decisions.
 
-    Without `steps` only what evaluates quickly is decided here; orchestrators do the rest.
+    Without `steps`, only what evaluates quickly is decided here; orchestrators do the rest.
 
-    Jobs in `revoke`, and those past their deadline, lose their tasks before their inbox is taken:
-    what was reported before that counts, and nothing can be reported after.
+    Jobs in `revoke`, and jobs past their deadline, lose their tasks before their inbox is taken. Reports
+    that arrived before count; later reports are refused.
     """
     batch = WriteBatch()
     steps = steps or StepAllowance()
@@ -210,9 +214,10 @@ async def _decide_revoked(
     known: Known,
     steps: StepAllowance,
 ) -> dict[str, Changes]:
-    """Decide again for jobs that are to be cut short, with no task of theirs out any more.
+    """Decide again for jobs that end early, after all of their tasks are revoked.
 
-    The inbox is taken in a new statement, which sees every report that was there before the tasks went.
+    A new statement takes the inbox, so it sees every report that was recorded before the tasks were
+    revoked.
     """
     subset = LockedJobs({job_id: locked.states[job_id] for job_id in ids})
     revoked = await store.revoke_tasks(tx, subset, ids)
@@ -231,7 +236,9 @@ def _add_inputs(news: News, more: Mapping[str, Sequence[Input]]) -> None:
 async def _load_nodes(
     tx: Transaction, engine_context: EngineContext, locked: LockedJobs, known: Known
 ) -> None:
-    """Load the nodes of all jobs but those that are known, and those whose only node came with its news."""
+    """Load the nodes of all jobs except those that are known, and those whose only node came with its
+    input.
+    """
     workflows = await engine_context.definitions.load(
         tx, {state.definition_id for state in locked.states.values()}
     )
@@ -254,10 +261,10 @@ async def decide(
     revoked: Collection[str] = (),
     steps: StepAllowance | None = None,
 ) -> dict[str, Changes]:
-    """Decide for each job; outputs that a decision asks for are loaded for all at once, then asked again.
+    """Decide for each job. Load the outputs that decisions need for all jobs at once, then decide again.
 
-    Of jobs in `revoked` no task is out any more. After `MAX_LOADS` the nodes that still lack outputs are
-    left for another pass: each load repeats the decision.
+    Jobs in `revoked` have no running task. Nodes that still lack outputs after `MAX_LOADS` wait for another
+    pass, because each load repeats the decision.
     """
     steps = steps or StepAllowance()
     workflows = await engine_context.definitions.load(tx, {state.definition_id for state in states.values()})
@@ -303,7 +310,9 @@ async def _prepare_children(
     wanted: Iterable[ChildRequest],
     steps: StepAllowance,
 ) -> dict[str, PreparedChildJob | ChildRefused]:
-    """The jobs that these subworkflow nodes would begin, each with its first advance. Writes nothing."""
+    """Return the jobs that these subworkflow nodes would start, each with its first advance. Writes
+    nothing.
+    """
     prepared: dict[str, PreparedChildJob | ChildRefused] = {}
     for request in wanted:
         made = await new_child(
@@ -322,14 +331,14 @@ async def _prepare_children(
 async def decide_first(
     tx: Transaction, engine_context: EngineContext, state: JobState, steps: StepAllowance | None = None
 ) -> Changes:
-    """The first advance of a job that is being made; nothing of it can be out."""
+    """Decide the first advance of a new job, which has no running tasks."""
     job_id = state.job_id
     news: News = {job_id: [Submitted()]}
     return (await decide(tx, engine_context, {job_id: state}, news, revoked=[job_id], steps=steps))[job_id]
 
 
 def _known_outputs(known: Mapping[str, bytes | None] | None, news: Iterable[Input]) -> Outputs:
-    """Return the cached outputs and those that the inputs carry. They need not be loaded."""
+    """Return the cached outputs and the outputs that the inputs carry. They need not be loaded."""
     outputs = Outputs(dict(known) if known else {})
     for happening in news:
         if isinstance(happening, Reported) and isinstance(happening.outcome, Completed):
@@ -340,7 +349,7 @@ def _known_outputs(known: Mapping[str, bytes | None] | None, news: Iterable[Inpu
 async def _load_missing(
     tx: Transaction, decided: dict[str, Changes], job_ids: list[str], outputs: dict[str, Outputs]
 ) -> list[str]:
-    """Load what these decisions lacked; the jobs that must be decided again."""
+    """Load the outputs that these decisions lacked; return the jobs to decide again."""
     nodes = [(job_id, name) for job_id in job_ids for name in decided[job_id].missing]
     parents = [(job_id, name) for job_id in job_ids for name in decided[job_id].missing_children]
     if nodes:

@@ -1,8 +1,8 @@
-"""How the decisions of one transaction share the steps of evaluating expressions.
+"""A budget of evaluation steps that the decisions of one transaction share.
 
-A decision usually takes a few dozen steps and is made on the event loop. One that takes more than
-`INLINE_STEPS` is made again in a thread, so that the loop goes on, and a transaction makes only as many of
-these as one node may cost. What is left goes on in another pass: other jobs come in between.
+A decision usually takes a few dozen steps and is made on the event loop. A decision that takes more than
+`INLINE_STEPS` is repeated in a thread, so that it does not block the loop, and a transaction makes only as
+many of these as one node may cost. Another pass does the rest, after other jobs.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from cograil.engine.advance import Evaluation
 from cograil.model.job import Changes
 
 INLINE_STEPS = 20_000  # a few milliseconds
-MAX_INLINE_STEPS = 500_000  # of all decisions of a transaction
-MIN_JOB_STEPS = 2_000  # every job has these, whatever the others took
-SOME_STEPS = 5_000  # after these others get their turn on the event loop
+MAX_INLINE_STEPS = 500_000  # for all decisions of a transaction
+MIN_JOB_STEPS = 2_000  # every job gets these, whatever the others used
+SOME_STEPS = 5_000  # after these, other coroutines get their turn on the event loop
 
 _clock = time.thread_time
 
 
-Advance = Callable[[str, Evaluation], Changes]  # decides for the job with this id within these limits
+Advance = Callable[[str, Evaluation], Changes]  # decides the job with this id within these limits
 
 
-# By whether outputs that are missing are left for another pass. They are made once, not for each decision.
+# Keyed by whether missing outputs wait for another pass. Created once, not for each decision.
 _INLINE = {defers: Evaluation(INLINE_STEPS, _clock, defers) for defers in (False, True)}
 _LEAST = {defers: Evaluation(MIN_JOB_STEPS, _clock, defers) for defers in (False, True)}
 
 
 class StepAllowance:
-    """The steps that the decisions of one transaction have in common.
+    """The evaluation steps that the decisions of one transaction share.
 
-    `long_steps` are for decisions in a thread. Without them a long decision is left to others.
+    `long_steps` are for decisions in a thread. Without them, a long decision waits for another pass.
     """
 
     def __init__(self, long_steps: int = 0) -> None:
@@ -42,7 +42,7 @@ class StepAllowance:
         self._long_jobs: set[str] = set()
 
     async def decide(self, job_id: str, advance: Advance, *, defers_missing: bool) -> Changes:
-        """What this job does, as far as the steps go."""
+        """Decide the job within the steps that are left."""
         if job_id not in self._long_jobs:
             evaluations = _INLINE if self._inline_left > 0 else _LEAST
             changes = advance(job_id, evaluations[defers_missing])
@@ -58,10 +58,10 @@ class StepAllowance:
         return self._long_left > 0 and self._long_left >= self._long_steps // 2
 
     async def _decide_long(self, job_id: str, advance: Advance, defers_missing: bool) -> Changes:
-        """A node that may be evaluated at all is evaluated here: otherwise its job would never go on.
+        """Decide in a thread. At least one node is evaluated here; otherwise its job would never continue.
 
-        Twice what a node may take: a fan-out evaluates its source and then its first child. After a quarter
-        no other node is begun: other jobs wait for the end of this pass.
+        The limit is twice that of a node, because a fan-out evaluates its source and then its first child.
+        After a quarter of it no other node starts, because other jobs wait for the end of this pass.
         """
         steps = self._long_steps
         evaluation = Evaluation(2 * steps, _clock, defers_missing, soft_steps=steps // 4)

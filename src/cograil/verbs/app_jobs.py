@@ -1,4 +1,4 @@
-"""Start jobs of an app: its workflow is published in its name, and only the app starts it."""
+"""Start jobs of an app. The app publishes the workflow in its own name, and only the app starts it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ async def submit_app_job(
     tenant: str = "default",
     **options: Any,
 ) -> str:
-    """Submit a job of the workflow in this YAML text, published first if it is new; return the job's id.
+    """Submit a job of the workflow in this YAML text and return its id. A new workflow is published first.
 
-    The workflow's id must begin with `cograil.`. `options` are further fields of `Submission`, such as labels.
+    The workflow's id must begin with `cograil.`. `options` are further fields of `Submission`, such as
+    labels.
     """
     published = await publish(tx, read_workflow(workflow, app=app), workflow, tenant)
     workflow_id = read_workflow(workflow, app=app).workflow_id

@@ -1,4 +1,4 @@
-"""What stands between a job and its end: the words of `explain`."""
+"""The blockers of a job: what `explain` reports as the reasons why a job has not ended."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class JobBlocker:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """An open job as those see it who look for blockers."""
+    """A snapshot of an open job that the blocker functions read."""
 
     tx: Transaction
     job: dict[str, Any]

@@ -1,9 +1,8 @@
 """Token buckets: a capacity for bursts, and a rate per second in the long run.
 
-What has flowed in is computed when somebody takes, by PostgreSQL's clock; nothing refills in the
-background. One that is full again is removed by the sweep: a new one is full, too. A taker has the
-bucket's row until its transaction ends, so take last, and from several buckets in the order of their
-names.
+The refill is computed at each take, by PostgreSQL's clock; no process refills buckets in the background.
+The sweep removes full buckets, because a new bucket is full too. A take locks the bucket's row until its
+transaction ends, so take last, and take from several buckets in the order of their names.
 """
 
 from __future__ import annotations
@@ -24,17 +23,19 @@ async def take(
     *,
     tenant: str = "default",
 ) -> float:
-    """Take `amount` tokens: 0.0 when granted, else nothing is taken and this many seconds are to wait.
+    """Take `amount` tokens. Returns 0.0 when granted; otherwise takes nothing and returns the seconds to
+    wait.
 
-    A new bucket is full. Capacity and rate are those of this call. Somebody else may be quicker after the
-    wait. Raises ValueError for what can never be granted, InvalidInput for a name that cannot be one.
+    A new bucket is full. Capacity and rate are those of this call. Another caller may take the tokens first
+    after the wait. Raises ValueError for an amount that can never be granted, InvalidInput for an invalid
+    name.
     """
     check_names(name=name)
     if not 0 < amount <= capacity or not per_second > 0:
-        raise ValueError(f"{amount} of a bucket of {capacity} with {per_second} per second is never granted")
+        raise ValueError(f"cannot take {amount} from a bucket of {capacity} with {per_second} per second")
     return await store.take_tokens(tx, tenant, name, capacity, per_second, amount)
 
 
 async def prune(tx: Transaction, limit: int = 10_000) -> int:
-    """Remove up to `limit` buckets that are full again; how many. Call again while it is `limit`."""
+    """Remove up to `limit` full buckets; return how many. Call again while it returns `limit`."""
     return await store.prune_buckets(tx, limit)

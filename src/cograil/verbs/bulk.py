@@ -1,8 +1,9 @@
-"""Bulk: cancel or retry every job that fits a filter, step by step, by a job of its own.
+"""Bulk operations: one job cancels or retries every job that matches a filter, step by step.
 
 The operation is a row with a cursor. A step cancels or retries the next few jobs and moves the cursor in
-the same transaction: after a crash somebody goes on from there, no job is taken twice and none is left
-out. The job that steps is an ordinary one, so it is seen, waited for, cancelled and retried like others.
+the same transaction. After a crash the next attempt continues from the cursor: it processes no job twice
+and omits none. The job of the operation is an ordinary job, so it can be listed, awaited, cancelled and
+retried.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ WORKFLOW_ID = HANDLER = "cograil.bulk"
 STEP_JOBS = 50  # their locks are held until the step commits
 SHOWN_IDS = 20
 
-# What each verb may be asked of, and what it means when nothing is said.
+# The states that each verb accepts, and its default states.
 STATUSES = {"cancel": ("pending", "running"), "retry": ("failed", "cancelled")}
 USUAL_STATUSES = {"cancel": ("pending", "running"), "retry": ("failed",)}
 
@@ -71,7 +72,7 @@ nodes:
 
 @dataclass(frozen=True, slots=True)
 class BulkForecast:
-    """What an operation would touch: how many jobs, and the first of them."""
+    """The jobs that an operation would process: their number, and the first of them."""
 
     verb: str
     filter: dict[str, Any]
@@ -82,7 +83,7 @@ class BulkForecast:
 async def preview_bulk(
     tx: Transaction, verb: str, wanted: JobFilter, tenant: str = "default"
 ) -> BulkForecast:
-    """Which jobs `begin_bulk` would touch now. Changes nothing; raises UsageError as it would."""
+    """Return the jobs that `begin_bulk` would process now. Changes nothing; raises UsageError as it would."""
     wanted = _completed(verb, wanted)
     ids, count = await store.match_jobs(tx, tenant, wanted, tx.now, after=None, limit=SHOWN_IDS)
     return BulkForecast(verb, wanted.as_json(), count, tuple(ids))
@@ -98,9 +99,9 @@ async def begin_bulk(
     reason: str = "",
     tenant: str = "default",
 ) -> str:
-    """Make the job that cancels or retries what fits the filter now; its id.
+    """Submit the job that cancels or retries the jobs that match the filter now; return its id.
 
-    Raises UsageError for a status that the verb cannot be asked of.
+    Raises UsageError for a status that the verb does not accept.
     """
     wanted = _completed(verb, wanted)
     _, total = await store.match_jobs(tx, tenant, wanted, tx.now, after=None, limit=1)
@@ -118,7 +119,7 @@ async def begin_bulk(
 
 
 def _completed(verb: str, wanted: JobFilter) -> JobFilter:
-    """The filter with the states that the verb is about."""
+    """Return the filter with the default states of the verb."""
     if wrong := set(wanted.statuses) - set(STATUSES[verb]):
         allowed = " or ".join(STATUSES[verb])
         raise UsageError(f"{verb} is for jobs that are {allowed}, not {', '.join(sorted(wrong))}")
@@ -128,10 +129,10 @@ def _completed(verb: str, wanted: JobFilter) -> JobFilter:
 async def step_bulk(
     tx: Transaction, engine_context: EngineContext, operation_id: str, job_id: str, *, limit: int = STEP_JOBS
 ) -> BulkOperation:
-    """Take the next jobs of the operation in the name of this job; the operation as it is then.
+    """Process the next jobs of the operation on behalf of this job; return the operation after this step.
 
-    It is over when it is finished, or when the job has ended and it is not wanted any more. Raises
-    NotFound for an unknown operation.
+    The operation is over when it is finished, or when its job has ended. Raises NotFound for an unknown
+    operation.
     """
     operation = await store.lock_operation(tx, operation_id, job_id)
     if operation is None:
@@ -143,7 +144,7 @@ async def step_bulk(
         tx, operation.tenant_id, operation.filter, operation.created_at, after=operation.cursor, limit=limit
     )
     for target_id in ids:
-        await _take(tx, engine_context, operation, target_id)
+        await _process_job(tx, engine_context, operation, target_id)
     operation.job_id = job_id
     operation.cursor = ids[-1] if ids else operation.cursor
     if len(ids) < limit:
@@ -155,32 +156,32 @@ async def step_bulk(
 def _finish(tx: Transaction, operation: BulkOperation) -> None:
     operation.finished_at = tx.now
     if (missing := operation.total - operation.ended) > 0:
-        operation.count("skipped", "no_longer_fits", "it had ended or gone on by then", missing)
+        operation.count("skipped", "no_longer_fits", "its status had changed by then", missing)
 
 
-async def _take(
+async def _process_job(
     tx: Transaction, engine_context: EngineContext, operation: BulkOperation, job_id: str
 ) -> None:
-    """Cancel or retry one job, and note what came of it. What goes wrong with it is undone alone."""
+    """Cancel or retry one job and record the outcome. An error is rolled back for this job alone."""
     try:
         async with tx.connection.transaction():
-            skipped = await _do(tx, engine_context, operation, job_id)
+            skipped = await _apply_verb(tx, engine_context, operation, job_id)
     except (AlreadyTerminal, NotFinished, JobNotFound) as error:
         operation.count("skipped", error.code, str(error))
     except CograilError as error:
         operation.count("failed", error.code, str(error))
     except psycopg.Error:
-        raise  # of the database, not of this job: the step is made again
+        raise  # a failure of the database, not of this job: the step is repeated
     except Exception as error:
         operation.count("failed", type(error).__name__, str(error)[:200])
     else:
         operation.count("skipped", *skipped) if skipped else operation.count("done")
 
 
-async def _do(
+async def _apply_verb(
     tx: Transaction, engine_context: EngineContext, operation: BulkOperation, job_id: str
 ) -> tuple[str, str] | None:
-    """Cancel or retry this job; the code and the message of a reason why there was nothing to do."""
+    """Cancel or retry this job. Returns the code and message of the reason when it has nothing to do."""
     if operation.verb == "cancel":
         status = await cancel(tx, engine_context, job_id, by=operation.by, reason=operation.reason)
         if status != "cancelled":
@@ -193,7 +194,7 @@ async def _do(
 
 
 async def find_bulk(tx: Transaction, job_id: str, tenant: str = "default") -> BulkOperation:
-    """The operation of this job. Raises NotFound when the job is none."""
+    """Return the bulk operation of this job. Raises NotFound when the job does not run one."""
     operation = await store.find_operation(tx, job_id, tenant)
     if operation is None:
         raise NotFound(f"job {job_id} is not a bulk operation")
@@ -201,7 +202,7 @@ async def find_bulk(tx: Transaction, job_id: str, tenant: str = "default") -> Bu
 
 
 def outcome_of(operation: BulkOperation) -> dict[str, Any]:
-    """What came of it, as JSON for people and programs."""
+    """Return the outcome of the operation as JSON."""
     return {
         "verb": operation.verb,
         "filter": operation.filter.as_json(),

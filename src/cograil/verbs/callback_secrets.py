@@ -1,7 +1,7 @@
-"""Who signs the callbacks of requests from outside: each key has a secret of its own.
+"""Secrets that sign the callbacks of gateway requests: one secret for each API key.
 
-It follows from the id of the key and a secret of this database, so it is kept nowhere, and a receiver that
-knows the secret of its own key can sign for nobody else.
+A secret is derived from the id of the key and a secret of this database, so it is not stored. A receiver
+that knows the secret of its own key cannot sign for another key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAY_REQUEST: tuple[Role, ...] = ("submitter", "gateway")
 
 
 async def secret_of_key(tx: Transaction, key_id: str) -> str | None:
-    """The secret of this key, as Standard Webhooks writes it; None without one: nobody could know it."""
+    """Return the secret of this key in the format of Standard Webhooks; None without a key."""
     if not key_id:
         return None
     root = await find_secret(tx, ROOT)

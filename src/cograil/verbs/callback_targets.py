@@ -1,7 +1,7 @@
-"""What a job or a subscription says of its receiver, checked before anything is kept.
+"""Validate the receiver of a job's callback or of a subscription before it is stored.
 
-A callback is `{url, secret?, events?, headers?, style?}`. Of the URL everything is checked that can be
-without asking for its name; where the name leads is looked at before every single request.
+A callback is `{url, secret?, events?, headers?, style?}`. The URL is validated without a DNS lookup; the
+address is checked before every request.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from cograil.setting_sections import OutboundSettings
 from cograil.store.write_batch import OUTBOX_TYPES
 
 CLOUDEVENTS = "cloudevents"  # CloudEvents, and both signatures
-ORCHESTRATOR = "orchestrator"  # with Ce-* headers and X-Signature-256 only; a 4xx is final
-PLATFORM = "platform"  # knows jobs by the id that the caller gave them, and by no other
+ORCHESTRATOR = "orchestrator"  # with Ce-* headers and X-Signature-256 only; a 4xx ends the delivery
+PLATFORM = "platform"  # identifies jobs by the id that the caller chose
 STYLES = (CLOUDEVENTS, ORCHESTRATOR, PLATFORM)
 
 SECRET_PREFIX = "whsec_"
@@ -44,14 +44,14 @@ _TYPES = frozenset(OUTBOX_TYPES.values())
 
 
 def check_callback(callback: Json, policy: OutboundSettings) -> None:
-    """Raises InvalidInput with all that is wrong with the callback of a job."""
+    """Raise InvalidInput with every problem of a job's callback."""
     if problems := list(_callback_problems(callback, policy)):
         raise InvalidInput(problems)
 
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Where events go, and how; without a secret one is made."""
+    """A receiver of events. Without a secret, one is generated."""
 
     url: str
     secret: str | None = None
@@ -60,7 +60,7 @@ class Receiver:
 
 
 def check_receiver(receiver: Receiver, policy: OutboundSettings) -> None:
-    """Raises InvalidInput with all that is wrong with the receiver of a subscription."""
+    """Raise InvalidInput with every problem of a subscription's receiver."""
     problems = [
         *_url_problems(receiver.url, policy, "/url"),
         *_style_problems(receiver.style, "/style"),
@@ -72,27 +72,29 @@ def check_receiver(receiver: Receiver, policy: OutboundSettings) -> None:
 
 
 def check_secret(secret: str, style: str) -> None:
-    """Raises InvalidInput for a secret that receivers of this style could not check."""
+    """Raise InvalidInput for a secret that receivers of this style cannot verify."""
     if problems := list(_secret_problems(secret, style, "/secret")):
         raise InvalidInput(problems)
 
 
 def check_types(types: Json, pointer: str = "/types") -> list[str]:
-    """The types by their full names. Raises InvalidInput for what can be none."""
+    """Return the types by their full names. Raises InvalidInput for an invalid type."""
     if problems := list(_type_problems(types, pointer)):
         raise InvalidInput(problems)
     return [full_type(name) for name in types or ()]
 
 
 def full_type(name: str) -> str:
-    """`job.completed` and `job_completed` mean `cograil.job.completed`; other names mean themselves."""
+    """Return the full name: `job.completed` and `job_completed` become `cograil.job.completed`; other names
+    stay.
+    """
     if name in OUTBOX_TYPES:
         return OUTBOX_TYPES[name]
     return f"cograil.{name}" if f"cograil.{name}" in _TYPES else name
 
 
 def key_of(secret: str) -> bytes:
-    """The key of Standard Webhooks: what stands after `whsec_`, decoded. Raises ValueError."""
+    """Return the key of Standard Webhooks: the part after `whsec_`, decoded. Raises ValueError."""
     try:
         return base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except binascii.Error as error:
@@ -101,10 +103,10 @@ def key_of(secret: str) -> bytes:
 
 def _callback_problems(callback: Json, policy: OutboundSettings) -> Iterator[Problem]:
     if not isinstance(callback, dict) or not isinstance(callback.get("url"), str):
-        yield Problem("callback_invalid_url", "a callback is an object with a url", "/callback/url")
+        yield Problem("callback_invalid_url", "a callback must be an object with a url", "/callback/url")
         return
     for name in callback.keys() - _FIELDS:
-        yield Problem("unknown_field", f"a callback has no {name[:64]!r}", f"/callback/{name[:64]}")
+        yield Problem("unknown_field", f"a callback has no field {name[:64]!r}", f"/callback/{name[:64]}")
     style = callback.get("style") or CLOUDEVENTS
     yield from _url_problems(callback["url"], policy, "/callback/url")
     yield from _style_problems(style, "/callback/style")
@@ -115,7 +117,7 @@ def _callback_problems(callback: Json, policy: OutboundSettings) -> Iterator[Pro
 
 def _url_problems(url: str, policy: OutboundSettings, pointer: str) -> Iterator[Problem]:
     if len(url) > MAX_URL or "#" in url:
-        message = f"a url has at most {MAX_URL:,} characters and no fragment"
+        message = f"a url must have at most {MAX_URL:,} characters and no fragment"
         yield Problem("callback_invalid_url", message, pointer)
         return
     try:
@@ -124,21 +126,21 @@ def _url_problems(url: str, policy: OutboundSettings, pointer: str) -> Iterator[
         yield Problem(f"callback_{error.reason}", str(error), pointer)
         return
     if policy.require_https and place.scheme != "https":
-        yield Problem("callback_scheme", "a url begins with https:// here", pointer)
+        yield Problem("callback_scheme", "a url must begin with https://", pointer)
 
 
 def _style_problems(style: Json, pointer: str) -> Iterator[Problem]:
     if style not in STYLES:
-        yield Problem("callback_style", f"a style is one of {', '.join(STYLES)}", pointer)
+        yield Problem("callback_style", f"a style must be one of {', '.join(STYLES)}", pointer)
 
 
 def _secret_problems(secret: Json, style: Json, pointer: str) -> Iterator[Problem]:
     if secret is None:
         return
     if not isinstance(secret, str) or not 0 < len(secret) <= MAX_SECRET or "\0" in secret:
-        yield Problem("callback_secret", f"a secret is text of 1 to {MAX_SECRET} characters", pointer)
+        yield Problem("callback_secret", f"a secret must be text of 1 to {MAX_SECRET} characters", pointer)
     elif style != ORCHESTRATOR and not _is_key(secret):
-        message = f"a secret is {SECRET_PREFIX} and base64 of {MIN_KEY_BYTES} to {MAX_KEY_BYTES} bytes"
+        message = f"a secret must be {SECRET_PREFIX} and base64 of {MIN_KEY_BYTES} to {MAX_KEY_BYTES} bytes"
         yield Problem("callback_secret", message, pointer)
 
 
@@ -151,13 +153,15 @@ def _is_key(secret: str) -> bool:
 
 def _header_problems(headers: Json, pointer: str) -> Iterator[Problem]:
     if not isinstance(headers, dict) or len(headers) > MAX_HEADERS:
-        yield Problem("callback_header", f"headers are an object with at most {MAX_HEADERS} names", pointer)
+        yield Problem(
+            "callback_header", f"headers must be an object with at most {MAX_HEADERS} names", pointer
+        )
         return
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or _OURS.fullmatch(name):
-            yield Problem("callback_header", f"the header {name[:64]!r} cannot be given", pointer)
+            yield Problem("callback_header", f"the header {name[:64]!r} cannot be set", pointer)
         elif not isinstance(value, str) or not _is_header_value(value):
-            message = f"the header {name} is not a line of at most {MAX_HEADER_VALUE} plain characters"
+            message = f"the value of the header {name} must be a line of at most {MAX_HEADER_VALUE} plain characters"
             yield Problem("callback_header", message, pointer)
 
 
@@ -170,5 +174,7 @@ def _type_problems(types: Json, pointer: str) -> Iterator[Problem]:
         return
     is_list = isinstance(types, list | tuple) and len(types) <= MAX_TYPES
     if not is_list or not all(isinstance(name, str) and _TYPE.fullmatch(name) for name in types):
-        message = f"a list of at most {MAX_TYPES} types such as job.completed; none means all"
+        message = (
+            f"must be a list of at most {MAX_TYPES} types such as job.completed; an empty list means all"
+        )
         yield Problem("callback_event", message, pointer)

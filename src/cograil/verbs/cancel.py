@@ -13,11 +13,11 @@ from cograil.verbs.advance import EngineContext, advance_locked
 async def cancel(
     tx: Transaction, engine_context: EngineContext, job_id: str, *, by: str = "", reason: str = ""
 ) -> str:
-    """Cancel the job; its status after this transaction.
+    """Cancel the job; return its status after this transaction.
 
-    What was reported before counts: a job whose last result had arrived is `completed`, not cancelled.
-    Raises JobNotFound, or AlreadyTerminal when it had ended before. Running handlers are told by their
-    worker's next heartbeat, which is asked for at once; child jobs by their inbox, so they end a moment later.
+    Reports that arrived before count: a job whose last result had arrived is `completed`, not cancelled.
+    Raises JobNotFound, or AlreadyTerminal when the job had ended before. The worker's next heartbeat, which
+    is requested at once, cancels running handlers. Child jobs receive an input and end a moment later.
     """
     locked = await store.lock_jobs(tx, [job_id])
     if job_id not in locked.states:

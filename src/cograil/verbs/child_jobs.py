@@ -1,4 +1,4 @@
-"""Child jobs: what a subworkflow node begins, checked before anything is made."""
+"""Child jobs of subworkflow nodes, validated before anything is written."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ async def new_child(
     *,
     strict_queues: bool,
 ) -> tuple[Workflow, JobState] | ChildRefused:
-    """The first state of a job that this node wants, or why there can be none. Writes nothing.
+    """Return the first state of the job that this node requests, or why it is refused. Writes nothing.
 
-    A child that may have children of its own starts a moment later, in a transaction of its own: a tree
-    of jobs is never made at once.
+    A child that may have children of its own starts a moment later in its own transaction, so a tree of
+    jobs is never created at once.
     """
     if await _is_too_deep(tx, parent):
-        message = f"{wanted.workflow_id} would be below more than {MAX_ANCESTORS} jobs"
+        message = f"{wanted.workflow_id} would have more than {MAX_ANCESTORS} ancestors"
         return ChildRefused("subworkflow_too_deep", message)
     try:
         definition = await find_definition(tx, parent.tenant_id, wanted.workflow_id, wanted.version)

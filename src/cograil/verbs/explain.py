@@ -1,6 +1,6 @@
-"""Explain: why a job is not done, as an ordered list of blockers, computed from the database.
+"""Explain why a job has not ended: an ordered list of blockers, computed from the database.
 
-Each of SOURCES looks for blockers of its kinds; a new kind is a name in ORDER and a function there.
+Each function of SOURCES finds blockers of its kinds. A new kind needs a name in ORDER and a function there.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from cograil.verbs.definition_cache import DefinitionCache
 __all__ = ["ORDER", "JobBlocker", "JobExplanation", "explain"]
 
 WHY_ALONE = (
-    "workers died while running it, and one more loss must be its own doing; "
-    "nothing to do, it runs as soon as a worker is empty"
+    "workers died while running it, and the next loss must have no other cause; "
+    "no action is needed, it starts as soon as a worker is idle"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class JobExplanation:
-    """A job's status and what stands between it and its end; nothing does once it has ended."""
+    """A job's status and its blockers. A job that has ended has none."""
 
     job_id: str
     status: str
@@ -39,7 +39,7 @@ class JobExplanation:
 async def explain(
     tx: Transaction, definitions: DefinitionCache, job_id: str, tenant: str = "default"
 ) -> JobExplanation:
-    """Why this job is not done. Raises JobNotFound."""
+    """Return why this job has not ended. Raises JobNotFound."""
     job_and_definition = await job_queries.find_job(tx, job_id, tenant)
     if job_and_definition is None:
         raise JobNotFound(job_id)
@@ -53,35 +53,35 @@ async def explain(
     return JobExplanation(job_id, job["status"], tuple(blockers))
 
 
-async def _of_engine(look: Look) -> Iterable[JobBlocker]:
+async def _find_engine(look: Look) -> Iterable[JobBlocker]:
     return _engine_blockers(look.engine)
 
 
-async def _of_tasks(look: Look) -> Iterable[JobBlocker]:
+async def _find_tasks(look: Look) -> Iterable[JobBlocker]:
     groups = await explain_queries.task_groups(look.tx, look.job_id)
     return [blocker for group in groups for blocker in _task_blockers(group, look.engine)]
 
 
-async def _of_moments(look: Look) -> Iterable[JobBlocker]:
-    """Not of approvals and children: what is told of those has its moment with it."""
+async def _find_timers(look: Look) -> Iterable[JobBlocker]:
+    """Times at which nodes continue. Approvals and child jobs report their own times."""
     explained = explain_waits.waiting_for_others(look)
     moments = await explain_queries.moments(look.tx, look.job_id)
     return [
-        _of_moment(moment)
+        _make_timer_blocker(moment)
         for moment in moments
         if moment.status != "waiting" or moment.node_id not in explained
     ]
 
 
-async def _of_start(look: Look) -> Iterable[JobBlocker]:
+async def _find_start(look: Look) -> Iterable[JobBlocker]:
     until = look.job["not_before"]
     if look.job["status"] != "pending" or until is None:
         return ()
     return [JobBlocker("waiting_until", f"the job starts at {until.isoformat()}", None, until)]
 
 
-async def _of_deadline(look: Look) -> Iterable[JobBlocker]:
-    """Nothing holds the job up here: it is ended by the clock, whatever it still waits for."""
+async def _find_deadline(look: Look) -> Iterable[JobBlocker]:
+    """The deadline of the job. It blocks nothing: it ends the job, whatever the job waits for."""
     until = look.job["deadline"]
     if until is None:
         return ()
@@ -100,7 +100,7 @@ def _engine_blockers(engine: EngineState) -> Iterator[JobBlocker]:
     if engine.news:
         assert engine.oldest_news_at is not None
         age = max(0.0, (engine.now - engine.oldest_news_at).total_seconds())
-        message = f"{engine.news} news for {age:.1f} s, to be taken by an orchestrator"
+        message = f"{engine.news} inbox rows wait for an orchestrator, the oldest for {age:.1f} s"
         yield JobBlocker("news", message, data={"news": engine.news, "age_seconds": age})
 
 
@@ -109,7 +109,7 @@ def _task_blockers(group: TaskGroup, engine: EngineState) -> Iterator[JobBlocker
     node_id = group.parent or group.node_id
     data = {"queue": group.queue, "handler": group.handler, "tasks": group.tasks}
     if group.state == "held":
-        return  # a limit tells
+        return  # the blocker of the limit reports these
     if group.state == "running":
         seconds = (engine.now - (group.started_at or engine.now)).total_seconds()
         message = f"{who} running on {group.worker} for {seconds:.1f} s{_silence(group, engine)}"
@@ -131,24 +131,30 @@ def _task_blockers(group: TaskGroup, engine: EngineState) -> Iterator[JobBlocker
 
 
 def _silence(group: TaskGroup, engine: EngineState) -> str:
-    """What there is to fear of the worker that runs it: it may be dead, though its lease goes on."""
+    """Describe how long the worker that runs the task has sent no heartbeat; it may have died before its
+    lease ends.
+    """
     if not group.is_silent or group.heard_at is None or group.lease_until is None:
         return ""
-    heard = f", which was last heard of {(engine.now - group.heard_at).total_seconds():.0f} s ago"
+    heard = f", whose last heartbeat was {(engine.now - group.heard_at).total_seconds():.0f} s ago"
     if group.lease_until <= engine.now:
-        return f"{heard}: its lease is over, and an orchestrator will count the attempt as lost"
+        return f"{heard}: its lease has expired, and an orchestrator will count the attempt as lost"
     return f"{heard}: unless it heartbeats by {group.lease_until.isoformat()} the attempt is lost"
 
 
 def _silent_workers(group: TaskGroup) -> str:
     if not group.silent_able:
         return ""
-    which = "none of them has" if group.silent_able == group.workers_able else f"{group.silent_able} have not"
-    return f", but {which} been heard of lately"
+    which = (
+        "none of them"
+        if group.silent_able == group.workers_able
+        else f"only {group.workers_able - group.silent_able}"
+    )
+    return f", but {which} sent a heartbeat lately"
 
 
 def _place(group: TaskGroup) -> dict[str, Any]:
-    """Where a ready task stands among those of its handler; 1 goes next."""
+    """Return the rank of a ready task among the tasks of its handler; rank 1 is claimed next."""
     assert group.ahead_here is not None
     return {
         "position": group.ahead_here + 1,
@@ -181,7 +187,7 @@ def _lack(group: TaskGroup, engine: EngineState) -> str:
     return f"no worker has the handler {group.handler!r}; start one with `cograil worker --app MODULE`"
 
 
-def _of_moment(moment: WaitMoment) -> JobBlocker:
+def _make_timer_blocker(moment: WaitMoment) -> JobBlocker:
     who = _who(moment.node_id, moment.parent, moment.nodes)
     node_id = moment.parent or moment.node_id
     if moment.status == "waiting":
@@ -194,7 +200,7 @@ def _of_moment(moment: WaitMoment) -> JobBlocker:
     return JobBlocker("backoff", message, node_id, moment.until, {"attempt": moment.attempt, "error": error})
 
 
-async def _of_dependencies(look: Look) -> Iterable[JobBlocker]:
+async def _find_dependencies(look: Look) -> Iterable[JobBlocker]:
     nodes = await job_queries.list_nodes(
         look.tx, look.job_id, look.workflow, tenant=look.tenant, children=False
     )
@@ -217,13 +223,13 @@ def _who(node_id: str, parent: str | None, count: int) -> str:
 
 
 SOURCES: tuple[Callable[[Look], Awaitable[Iterable[JobBlocker]]], ...] = (
-    _of_engine,
-    explain_waits.of_pauses,
-    explain_waits.of_limits,
-    explain_waits.of_people_and_children,
-    _of_tasks,
-    _of_moments,
-    _of_start,
-    _of_dependencies,
-    _of_deadline,
+    _find_engine,
+    explain_waits.find_pauses,
+    explain_waits.find_limits,
+    explain_waits.find_people_and_children,
+    _find_tasks,
+    _find_timers,
+    _find_start,
+    _find_dependencies,
+    _find_deadline,
 )

@@ -1,4 +1,4 @@
-"""What people and limits hold up: pauses, limits with who has their places, rates, approvals, children."""
+"""Blockers that people and limits cause: pauses, limits with their holders, rates, approvals, children."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cograil.verbs.blockers import JobBlocker, Look
 MAX_SHOWN = 20
 
 
-async def of_pauses(look: Look) -> Iterable[JobBlocker]:
-    """By whom, since when and why."""
+async def find_pauses(look: Look) -> Iterable[JobBlocker]:
+    """Report who paused the job, its workflow or its queue, since when and why."""
     blockers = []
     for kind, name, by, reason, at in await explain_queries.pauses(look.tx, look.job_id):
         what = "the job" if kind == "job" else f"the {kind} {name!r}"
@@ -28,16 +28,16 @@ async def of_pauses(look: Look) -> Iterable[JobBlocker]:
     return blockers
 
 
-async def of_limits(look: Look) -> Iterable[JobBlocker]:
-    """A limit names who has its places; a rate says when it allows the next."""
+async def find_limits(look: Look) -> Iterable[JobBlocker]:
+    """Report the jobs that hold the slots of a limit, or the time at which a rate allows the next job."""
     return [
         blocker
         for held in await explain_queries.held_by(look.tx, look.job_id)
-        for blocker in await _of_limit(look, held)
+        for blocker in await _find_limit_blockers(look, held)
     ]
 
 
-async def _of_limit(look: Look, held: HeldBy) -> list[JobBlocker]:
+async def _find_limit_blockers(look: Look, held: HeldBy) -> list[JobBlocker]:
     what = "the job is" if held.node_id is None else f"{held.node_id} is"
     data: dict[str, Any] = {"key": held.key, "concurrency": held.concurrency}
     blockers = []
@@ -45,7 +45,7 @@ async def _of_limit(look: Look, held: HeldBy) -> list[JobBlocker]:
         jobs = await explain_queries.limit_holders(look.tx, held.what, held.key)
         message = f"{what} held by the limit of {held.concurrency} at a time for {held.key!r}"
         if jobs:
-            message += f"; its places are with {', '.join(jobs[:3])}" + (
+            message += f"; its slots are held by {', '.join(jobs[:3])}" + (
                 " and others" if len(jobs) > 3 else ""
             )
         blockers.append(JobBlocker("limit", message, held.node_id, data=data | {"holders": jobs[:MAX_SHOWN]}))
@@ -60,13 +60,13 @@ async def _of_limit(look: Look, held: HeldBy) -> list[JobBlocker]:
 
 
 def waiting_for_others(look: Look) -> set[str]:
-    """The nodes that wait, when they do, for a person or for a job of their own."""
+    """Return the nodes that wait for a person or a child job."""
     kinds = (NodeType.APPROVAL, NodeType.SUBWORKFLOW)
     return {name for name, node in look.workflow.nodes.items() if node.type in kinds}
 
 
-async def of_people_and_children(look: Look) -> Iterable[JobBlocker]:
-    """Approvals that nobody gave yet, and child jobs that have not ended."""
+async def find_people_and_children(look: Look) -> Iterable[JobBlocker]:
+    """Report approvals without an answer, and child jobs that have not ended."""
     waiting = waiting_for_others(look)
     if not waiting:
         return ()

@@ -1,8 +1,8 @@
-"""Schedules of workflow files: created, changed and paused so that they are what the file says.
+"""Schedules of workflow files: created, changed and paused to match the file.
 
-The file of the newest published version counts. A schedule that leaves the file is paused and kept, for its
-history and its last job are still of use; one that comes back goes on. Until then it is resumed only by
-somebody who detaches it from the file.
+The file of the newest published version counts. A schedule that leaves the file is paused and kept, because
+its history and its last job are still useful. It resumes when the file contains it again, or when a user
+detaches it from the file.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ VERBS: dict[FileChange, str] = {
 
 
 class ScheduleChange(NamedTuple):
-    """What publishing a file did to one schedule."""
+    """The effect of publishing a file on one schedule."""
 
     name: str
     change: FileChange
 
     @property
     def verb(self) -> str:
-        """For the audit log, which names what was done as commands do."""
+        """Return the verb of the audit log, which is also the name of the command."""
         return VERBS[self.change]
 
 
@@ -53,10 +53,10 @@ async def sync_schedules(
     *,
     by: str = "",
 ) -> list[ScheduleChange]:
-    """Make the schedules of this workflow what its file says, and return what changed.
+    """Make the schedules of this workflow match its file, and return the changes.
 
-    Nothing changes where a newer version is published: its file counts. Raises Conflict for a name that
-    another schedule has, and InvalidInput where the jobs would be refused.
+    Changes nothing when a newer version is published, because the newer file counts. Raises Conflict for a
+    name that another schedule uses, and InvalidInput when a job of the schedule would be refused.
     """
     if workflow.app is not None:
         return []
@@ -101,7 +101,7 @@ async def _write(
     old: Schedule | None,
     by: str,
 ) -> FileChange | None:
-    """Write one schedule of the file. One that is the same already is not touched: its next moment stays."""
+    """Write one schedule of the file. An unchanged schedule is not written, so its next firing stays."""
     if old is None:
         next_at = await checked_next(tx, engine_context, tenant, plan)
         await store.add_schedule(tx, tenant, name, plan, next_at, by, "file")

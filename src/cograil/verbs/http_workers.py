@@ -1,4 +1,4 @@
-"""Work over HTTP alone: claim, heartbeat, report. What a worker of ours does, for one in any language."""
+"""Tasks for workers that speak HTTP: claim, heartbeat and report, for any language."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ async def claim(
     queues: list[str] | None = None,
     handlers: list[str] | None = None,
 ) -> list[WorkItem]:
-    """Take due tasks of this tenant; of all handlers when none is named.
+    """Claim due tasks of this tenant, of all handlers when `handlers` is empty.
 
-    They share a lease, which goes on with whatever is said of one of them, and not with another claim.
+    The tasks share a lease. A heartbeat or report of one task extends it; another claim does not.
     """
     await lock_name(tx, "remote worker", tenant, worker)
     life = await http_worker_queries.join_remote_worker(tx, tenant, worker, lease_seconds, queues, handlers)
-    if life.is_exclusive:  # beside it this worker does nothing else
+    if life.is_exclusive:  # this worker runs nothing else at the same time
         return []
     wanted = handlers if handlers is not None else await http_worker_queries.ready_handlers(tx)
     slots = Slots(wanted, [], most, 0, queues)
@@ -40,7 +40,9 @@ async def claim(
 async def heartbeat(
     tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int | None, lease_seconds: float
 ) -> bool:
-    """Keep an attempt. False: its job was cancelled. Raises StaleAttempt when it is somebody else's now."""
+    """Extend the lease of an attempt. Returns False when its job was cancelled. Raises StaleAttempt when
+    the caller no longer owns the attempt.
+    """
     if (
         await http_worker_queries.find_held_task(tx, tenant, job_id, task_id, fence, lease_seconds)
         is not None
@@ -54,7 +56,7 @@ async def heartbeat(
 async def held_task(
     tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int | None, lease_seconds: float
 ) -> HeldTask:
-    """The attempt that somebody speaks of. Raises JobNotFound, AlreadyTerminal or StaleAttempt."""
+    """Return the attempt with this fence. Raises JobNotFound, AlreadyTerminal or StaleAttempt."""
     held = await http_worker_queries.find_held_task(tx, tenant, job_id, task_id, fence, lease_seconds)
     if held is not None:
         return held
@@ -67,16 +69,16 @@ async def held_task(
 
 
 async def report(tx: Transaction, held: HeldTask, outcome: Completed | Failed) -> None:
-    """Record how an attempt ended. Raises StaleAttempt when it was lost a moment ago."""
+    """Record the outcome of an attempt. Raises StaleAttempt when the attempt was lost before the report."""
     reports = [Report(held.item, outcome)]
     if not await task_queries.report_tasks(tx, held.worker, held.worker_name, reports):
         raise StaleAttempt(held.item.task_id)
 
 
 async def note_late(tx: Transaction, tenant: str, job_id: str, task_id: int, fence: int | None) -> None:
-    """Tell the job that somebody reported an attempt that was no longer theirs.
+    """Record in the history of the job that a worker reported an attempt it no longer owned.
 
-    Which node that was, and whose, is ours to know; of a task that there never was nothing is told.
+    The node and the owner come from the database. An unknown task is not recorded.
     """
     await http_worker_queries.note_late(tx, tenant, job_id, task_id, fence)
 
@@ -90,5 +92,5 @@ async def is_repeated(
     outcome: Completed | Failed,
     worker: str | None = None,
 ) -> bool:
-    """Whether this was reported before, word for word: then our answer was lost, and not the attempt."""
+    """Return whether the same report was recorded before. If so, the response was lost and not the attempt."""
     return await http_worker_queries.find_repeated(tx, tenant, job_id, task_id, fence, outcome, worker)

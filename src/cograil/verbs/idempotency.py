@@ -1,18 +1,18 @@
-"""Idempotency: what is asked twice under one key is done once.
+"""Idempotency: requests with the same key run once.
 
-A key has a record with the fingerprint of the request. The caller that gets `New` (or a refresh) has the
-turn and its fence: he does the work, lets a job do it (`give`), records the answer (`answer`), or gives
-the turn back. What the others are told is up to the policy:
+A key has a record with the fingerprint of the request. The caller that gets `New` (or a refresh) owns the
+turn and its fence: it does the work, hands the turn to a job (`give`), records the answer (`answer`), or
+releases the turn (`give_back`). The policy decides what other callers get:
 
-    replay   the record, whatever has become of it
-    attach   the record while somebody is at it; then its answer, or a new turn when there is none
+    replay   the record, in any state
+    attach   the record while the request is in progress; then its answer, or a new turn when there is none
     reject   Conflict, also for the same payload
-    hold     Held, until somebody forgets the record; it never expires
+    hold     Held, until `forget` removes the record; it never expires
     cache    the answer while it is fresh; then still the answer, and one caller refreshes it
 
-Another fingerprint under the same key is always a Conflict. A record that has expired counts no more,
-unless somebody is at it. Each move is made under the lock of the key, which the transaction keeps until
-it ends; the unique index and the fence are the guarantee behind it.
+Another fingerprint under the same key is always a Conflict. An expired record does not count, unless its
+turn is still open. Each change is made under the lock of the key, which the transaction keeps until it
+ends; the unique index and the fence guarantee it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ MAX_ANSWER_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What somebody is told who asks again. Times count from the last move of the record."""
+    """How repeated requests are answered. Times count from the last change of the record."""
 
     kind: Literal["replay", "attach", "reject", "hold", "cache"]
     keep_seconds: float | None = None  # None: for ever
@@ -72,28 +72,31 @@ class Policy:
 
 
 def replay(keep_seconds: float | None = None, turn_seconds: float | None = None) -> Policy:
-    """The first answer for everybody. With `turn_seconds` a turn that has neither job nor answer by then
-    counts as never begun; without, the record binds as soon as it is committed."""
+    """Give every caller the first answer. With `turn_seconds`, a turn that has neither a job nor an answer
+    by then counts as never begun; without it, the record counts as soon as it is committed.
+    """
     return Policy("replay", keep_seconds, turn_seconds)
 
 
 def attach(keep_seconds: float | None = None, turn_seconds: float = TURN_SECONDS) -> Policy:
-    """Join the request that is under way."""
+    """Join the request that is in progress."""
     return Policy("attach", keep_seconds, turn_seconds)
 
 
 def reject(keep_seconds: float | None = None) -> Policy:
-    """Each key once."""
+    """Accept each key once."""
     return Policy("reject", keep_seconds)
 
 
 def hold() -> Policy:
-    """Each key once, and what comes again waits for somebody's decision."""
+    """Accept each key once; hold repeated requests until a person decides."""
     return Policy("hold")
 
 
 def cache(fresh_seconds: float, stale_seconds: float, turn_seconds: float = TURN_SECONDS) -> Policy:
-    """The answer for so long; for `stale_seconds` more the old one while one caller refreshes it."""
+    """Serve the answer while it is fresh; for `stale_seconds` more, serve the old one while one caller
+    refreshes it.
+    """
     return Policy("cache", fresh_seconds + stale_seconds, turn_seconds, fresh_seconds)
 
 
@@ -102,49 +105,49 @@ def cache(fresh_seconds: float, stale_seconds: float, turn_seconds: float = TURN
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """Nobody has done it and nobody is at it: the turn is yours."""
+    """The key is unused: the caller owns the turn."""
 
     fence: int
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """It was asked before: here is what there is of it."""
+    """The key was used before; `record` holds the result."""
 
     record: Record
 
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """Somebody is at it: `record.job_id`, if it is a job."""
+    """The request is in progress, by `record.job_id` if it is a job."""
 
     record: Record
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The key is used, by another payload if `record.fingerprint` differs."""
+    """The key is used; if `record.fingerprint` differs, with another payload."""
 
     record: Record
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """It was asked before, and asking again needs a decision."""
+    """The key was used before, and a repetition needs a decision."""
 
     record: Record
 
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The answer is old and may be served. With a `fence` the turn to refresh it is yours."""
+    """The answer is old and may be served. With a `fence`, the caller owns the turn to refresh it."""
 
     record: Record
     fence: int | None = None
 
     @property
     def must_refresh(self) -> bool:
-        """Whether this caller is the one."""
+        """Whether this caller must refresh the answer."""
         return self.fence is not None
 
 
@@ -152,10 +155,10 @@ Decision = New | Replay | Attach | Conflict | Held | Stale
 
 
 async def decide(tx: Transaction, key: Key, fingerprint: str, policy: Policy) -> Decision:
-    """What to do with this request; of any number that ask at once exactly one is told `New`.
+    """Decide how to handle this request. Of any number of concurrent requests exactly one gets `New`.
 
     The others wait until that transaction ends, and one of them is next if it rolls back. Raises
-    InvalidInput for a key that cannot be one.
+    InvalidInput for an invalid key.
     """
     check_names(**key._asdict())
     await store.lock_key(tx, key)
@@ -164,11 +167,11 @@ async def decide(tx: Transaction, key: Key, fingerprint: str, policy: Policy) ->
         decision = _judge(state, fingerprint, policy) or await _take_turn(tx, key, fingerprint, policy, state)
         if decision is not None:
             return decision
-        # Somebody came past the lock, and the index or the fence stopped us: look again.
+        # A transaction without the lock was faster, and the index or the fence stopped this one: read again.
 
 
 def _judge(state: RecordState | None, fingerprint: str, policy: Policy) -> Decision | None:
-    """What the record says; None when the caller is to take a turn."""
+    """Return the decision that the record implies; None when the caller is to take a turn."""
     if state is None or (state.is_expired and not state.is_live):
         return None
     record = state.record
@@ -186,7 +189,7 @@ def _judge(state: RecordState | None, fingerprint: str, policy: Policy) -> Decis
 async def _take_turn(
     tx: Transaction, key: Key, fingerprint: str, policy: Policy, state: RecordState | None
 ) -> Decision | None:
-    """Refresh an answer that can be served meanwhile, or begin the record anew; None for a lost race."""
+    """Refresh an answer that is served meanwhile, or restart the record. Returns None for a lost race."""
     if state is not None and _is_servable(state, policy):
         fence = await store.refresh_record(tx, key, state.record.fence, policy.turn_seconds)
         return None if fence is None else Stale(state.record, fence)
@@ -200,7 +203,7 @@ def _is_servable(state: RecordState, policy: Policy) -> bool:
 
 
 def _is_settled(state: RecordState, policy: Policy) -> bool:
-    """Whether the record is what there will be: for a replay also its job, or a turn without end."""
+    """Return whether the record is final. For a replay, a job or a turn without a timeout is final too."""
     if state.record.answered_at is not None:
         return True
     return policy.kind == "replay" and (state.record.job_id is not None or not state.is_bounded)
@@ -210,7 +213,7 @@ def _is_settled(state: RecordState, policy: Policy) -> bool:
 
 
 async def give(tx: Transaction, key: Key, fence: int, job_id: str) -> bool:
-    """Let a job do this turn: it is under way while the job is not finished. False: it was over.
+    """Hand this turn to a job: it is in progress until the job ends. Returns False when the turn was over.
 
     Raises JobNotFound or AlreadyTerminal.
     """
@@ -227,9 +230,9 @@ async def answer(
     state: str = "answered",
     max_bytes: int = MAX_ANSWER_BYTES,
 ) -> bool:
-    """Record the answer of this turn. False: somebody has a later turn, or this one was answered.
+    """Record the answer of this turn. Returns False when a later turn exists or this one was answered.
 
-    Raises jsontext.InvalidJson for what the database cannot hold.
+    Raises InvalidJson for an answer that the database cannot store.
     """
     text = strict_json.write(value, max_bytes=max_bytes)
     await store.lock_key(tx, key)
@@ -237,7 +240,7 @@ async def answer(
 
 
 async def give_back(tx: Transaction, key: Key, fence: int) -> bool:
-    """End this turn without an answer; who asks next has the next. False: it was over."""
+    """End this turn without an answer, so that the next caller gets a turn. Returns False when it was over."""
     await store.lock_key(tx, key)
     return await store.give_back_record(tx, key, fence)
 
@@ -246,23 +249,24 @@ async def give_back(tx: Transaction, key: Key, fence: int) -> bool:
 
 
 async def lock(tx: Transaction, key: Key) -> None:
-    """Let nobody else decide on this key before the transaction ends; for who must look at rows of his own
-    first, and takes locks in the order that all do."""
+    """Lock the key until the transaction ends, so that no other transaction decides on it. For callers that
+    read rows of their own first and take locks in the global order.
+    """
     await store.lock_key(tx, key)
 
 
 async def find(tx: Transaction, key: Key) -> Record | None:
-    """The record of this key while it counts, without deciding anything."""
+    """Return the record of this key, or None when there is none or it has expired. Decides nothing."""
     state = await store.find_record(tx, key)
     return None if state is None or (state.is_expired and not state.is_live) else state.record
 
 
 async def forget(tx: Transaction, key: Key) -> bool:
-    """Remove the record: the next who asks is `New`. False: there was none."""
+    """Remove the record, so that the next caller gets `New`. Returns False when there was none."""
     await store.lock_key(tx, key)
     return await store.forget_record(tx, key)
 
 
 async def prune(tx: Transaction, limit: int = 1000) -> int:
-    """Remove up to `limit` records that have expired; how many that were. Call again while it is `limit`."""
+    """Remove up to `limit` expired records; return how many. Call again while it returns `limit`."""
     return await store.prune_records(tx, limit)

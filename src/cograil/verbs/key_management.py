@@ -1,4 +1,4 @@
-"""Keys: make one, recognise one, end one. The key itself is told once and kept nowhere."""
+"""API keys: create, verify and revoke. The key itself is shown once and only its hash is stored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_NAME = 64
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key as it is shown to its creator."""
+    """A new key in the form that its creator sees."""
 
     key: str
     key_id: str
@@ -37,7 +37,7 @@ async def create_key(
     name: str = "",
     expires_at: datetime | None = None,
 ) -> NewKey:
-    """A new key of this tenant with this role. Raises InvalidInput."""
+    """Create a key of this tenant with this role. Raises InvalidInput."""
     if problems := _problems(tenant, role, user_id, name):
         raise InvalidInput(problems)
     key_id = base64.b32encode(secrets.token_bytes(10)).decode().lower()
@@ -56,26 +56,28 @@ async def create_key(
 
 
 async def revoke_key(tx: Transaction, key_id: str) -> None:
-    """End a key; doors that know it forget it within seconds. Raises NotFound."""
+    """Revoke a key; servers that have cached it accept it for a few more seconds. Raises NotFound."""
     if not await store.revoke_key(tx, key_id):
         raise NotFound(f"key {key_id} does not exist, or it was revoked already")
 
 
 async def delete_key(tx: Transaction, key_id: str) -> None:
-    """Forget a key that has ended; once all are forgotten, loopback is open again. Raises NotFound."""
+    """Delete a revoked or expired key. After the last key is deleted, loopback needs no key. Raises
+    NotFound.
+    """
     if not await store.delete_key(tx, key_id):
         raise NotFound(f"key {key_id} does not exist or is still active; revoke it first")
 
 
 def split_key(text: str) -> tuple[str, str] | None:
-    """The id and the secret in a key; None when it is none."""
+    """Return the id and the secret of a key; None when the text is not a key."""
     parts = text.split("_", 2)
     is_key = len(parts) == 3 and parts[0] == PREFIX and parts[1].isascii() and parts[1].isalnum()
     return (parts[1], parts[2]) if is_key else None
 
 
 def recognises(stored: StoredKey | None, secret: str) -> bool:
-    """Whether this is the secret of the key, in the same time whether there is such a key or not."""
+    """Return whether this is the secret of the key. Takes the same time when the key does not exist."""
     known = _hash("") if stored is None else stored.hash
     is_same = hmac.compare_digest(_hash(secret), known)
     return is_same and stored is not None and stored.is_valid
@@ -88,12 +90,14 @@ def _hash(secret: str) -> bytes:
 def _problems(tenant: str, role: str, user_id: str, name: str) -> list[Problem]:
     problems = []
     if not IS_TENANT(tenant):
-        message = "a tenant is up to 63 small letters, digits, - and _, and begins with a letter or digit"
+        message = (
+            "a tenant must have up to 63 lowercase letters, digits, - and _, and begin with a letter or digit"
+        )
         problems.append(Problem("invalid_value", message, "/tenant"))
     if role not in ROLES:
-        problems.append(Problem("invalid_value", f"a role is one of {', '.join(ROLES)}", "/role"))
+        problems.append(Problem("invalid_value", f"a role must be one of {', '.join(ROLES)}", "/role"))
     if not is_id(user_id):
-        problems.append(Problem("invalid_value", "a user is a UUID", "/user"))
+        problems.append(Problem("invalid_value", "a user must be a UUID", "/user"))
     if len(name) > MAX_NAME or not name.isprintable():
-        problems.append(Problem("invalid_value", f"a name has at most {MAX_NAME} characters", "/name"))
+        problems.append(Problem("invalid_value", f"a name must have at most {MAX_NAME} characters", "/name"))
     return problems

@@ -1,9 +1,9 @@
 """Named leases: one holder at a time, by PostgreSQL's clock, each with a higher fence than the last.
 
-A lease is held until its time is over, and a heartbeat extends it; or by a job, and then for as long as the
-job is not finished, without heartbeats and without anybody who would have to release it. A caller that finds it
-taken learns the holder's job and can attach to that. Acquire and give take the lock of the name until
-the transaction ends: several leases in one transaction are taken in the order of their names.
+A lease ends at its time, which a heartbeat extends. A lease that a job holds ends with the job and needs
+neither heartbeats nor a release. A caller that finds the lease taken gets the holder's job and can attach
+to it. Acquire and give lock the name until the transaction ends; take several leases of one transaction in
+the order of their names.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ async def acquire(
     *,
     tenant: str = "default",
 ) -> Acquired | Taken:
-    """Take the lease if it is free: never held, released, over, or its job has ended.
+    """Take the lease if it is free: never held, released, expired, or its job has ended.
 
-    With `job_id` the job holds it and `seconds` do not count. It is not given twice to one holder either;
-    one whose commit got no answer finds its own name in `Taken`, with the fence. Raises InvalidInput for
-    a name that cannot be one, JobNotFound or AlreadyTerminal for a job that cannot hold anything.
+    With `job_id` the job holds it and `seconds` do not count. A holder cannot take its own lease again;
+    after a lost commit response it finds its own name in `Taken`, with the fence. Raises InvalidInput for
+    an invalid name, JobNotFound or AlreadyTerminal for a job that cannot hold a lease.
     """
     check_names(name=name, holder=holder)
     await store.lock_lease(tx, tenant, name)
@@ -41,17 +41,19 @@ async def acquire(
 async def heartbeat(
     tx: Transaction, name: str, fence: int, seconds: float, *, tenant: str = "default"
 ) -> bool:
-    """Hold it for so long from now. False: it is over, was released or taken; stop what it guarded.
+    """Extend the lease. Returns False when it has expired, was released or taken: stop the work it
+    protects.
 
-    What is over stays over, also if nobody has taken it yet. For a job's lease: whether the job lives.
+    An expired lease stays expired, even when it was not taken since. For a lease of a job: returns whether
+    the job is open.
     """
     return await store.heartbeat_lease(tx, tenant, name, fence, seconds)
 
 
 async def give(tx: Transaction, name: str, fence: int, job_id: str, *, tenant: str = "default") -> bool:
-    """Let a job hold it from now on, with the same fence. False: it was not held any more.
+    """Transfer the lease to a job, with the same fence. Returns False when the lease was not held any more.
 
-    For a job that is submitted because the lease was free. Raises JobNotFound or AlreadyTerminal.
+    Use it for a job that is submitted because the lease was free. Raises JobNotFound or AlreadyTerminal.
     """
     await store.lock_lease(tx, tenant, name)
     await require_live_job(tx, tenant, job_id)
@@ -59,18 +61,18 @@ async def give(tx: Transaction, name: str, fence: int, job_id: str, *, tenant: s
 
 
 async def release(tx: Transaction, name: str, fence: int, *, tenant: str = "default") -> bool:
-    """Free it at once. False: it was released before, or somebody else has it, and nothing changes."""
+    """Release the lease. Returns False and changes nothing when it was released or taken by another holder."""
     return await store.release_lease(tx, tenant, name, fence)
 
 
 async def check(tx: Transaction, name: str, fence: int, *, tenant: str = "default") -> bool:
-    """Whether it is held with this fence; and if so, nobody takes it over before this transaction ends.
+    """Return whether it is held with this fence; if so, it cannot be taken before this transaction ends.
 
-    So what the transaction writes is written under the lease, however long it takes to commit.
+    The writes of the transaction are therefore protected by the lease until it commits.
     """
     return await store.check_lease(tx, tenant, name, fence)
 
 
 async def find(tx: Transaction, name: str, *, tenant: str = "default") -> Taken | None:
-    """Who holds it now; None when it is free."""
+    """Return the current holder; None when the lease is free."""
     return await store.find_lease(tx, tenant, name)

@@ -1,4 +1,4 @@
-"""What may be the name of a lease, of slots, of a bucket, or a key; and the job that is to hold one."""
+"""Validate the names of leases, slots, buckets and keys, and the job that is to hold one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_BYTES = 512  # three of them fit into one entry of an index
 
 
 def check_names(**names: str) -> None:
-    """Raises InvalidInput for a name that is empty, too long, or no text the database can hold."""
+    """Raise InvalidInput for a name that is empty, too long, or not storable as text."""
     problems = [
         Problem("invalid_value", f"{what} must have 1 to {MAX_BYTES} bytes of text without NUL", f"/{what}")
         for what, name in names.items()
@@ -30,7 +30,7 @@ def _is_name(name: str) -> bool:
 
 
 async def require_live_job(tx: Transaction, tenant: str, job_id: str) -> None:
-    """Raises JobNotFound, or AlreadyTerminal: what it held would be free at once."""
+    """Raise JobNotFound, or AlreadyTerminal for a job whose holdings would be free at once."""
     statuses = await job_queries.status_of_jobs(tx, [job_id], tenant) if is_id(job_id) else {}
     if not statuses:
         raise JobNotFound(job_id)

@@ -1,4 +1,4 @@
-"""A job that is about to be made: what its caller says of it, checked, and its first state."""
+"""A new job: the submission of its caller, validated, and its first state."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from cograil.store.database import Transaction
 MAX_WORD = 64
 MAX_LABELS = 64
 MAX_INPUT_BYTES = 64 * 1024 * 1024
-OLDEST = datetime(1970, 1, 1, tzinfo=UTC)  # between these a job may be told to begin
+OLDEST = datetime(1970, 1, 1, tzinfo=UTC)  # the start time of a job lies between these
 FURTHEST = timedelta(days=3660)
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What a caller says of a job. With `definition_id` (a draft), workflow and version are not looked up."""
+    """The submission of a job. With `definition_id` (a draft), workflow and version are not looked up."""
 
     workflow_id: str
     input: dict[str, Json] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Submission:
 async def find_definition(
     tx: Transaction, tenant: str, workflow_id: str, version: int | None
 ) -> workflow_queries.ResolvedVersion:
-    """The published version, the newest when none is named. Raises WorkflowNotFound."""
+    """Return the published version, the newest without `version`. Raises WorkflowNotFound."""
     workflow_version = await workflow_queries.find_workflow(tx, tenant, workflow_id, version)
     if workflow_version is None:
         raise WorkflowNotFound(workflow_id, version)
@@ -54,7 +54,7 @@ async def find_definition(
 
 
 def require_queues(workflow: Workflow) -> None:
-    """Raises QueueNotNamed when a task of this workflow leaves its queue to chance."""
+    """Raise QueueNotNamed when a task of this workflow does not name its queue."""
     unnamed = [name for name, node in workflow.nodes.items() if node.handler and not node.has_own_queue]
     if unnamed:
         raise QueueNotNamed(workflow.workflow_id, unnamed)
@@ -70,7 +70,7 @@ def new_job(
     is_paused: bool = False,
     suggestions: Suggestions | None = None,
 ) -> JobState:
-    """The state of a new job. Raises InvalidInput."""
+    """Return the state of a new job. Raises InvalidInput."""
     text, deadline = checked(tx, submission, workflow, suggestions)
     job_id = new_id()
     return JobState(
@@ -96,7 +96,7 @@ def new_job(
 def checked(
     tx: Transaction, submission: Submission, workflow: Workflow, suggestions: Suggestions | None = None
 ) -> tuple[bytes, datetime | None]:
-    """The input with its defaults, and when the job must be done. Raises InvalidInput."""
+    """Return the input with its defaults, and the deadline of the job. Raises InvalidInput."""
     if problems := list(_problems(submission, tx.now)):
         raise InvalidInput(problems)
     job_input = apply_inputs(workflow, submission.input, suggestions)
@@ -107,7 +107,7 @@ def checked(
 
 
 def limit_of_new(tenant: str, workflow: Workflow, job_input: Json) -> TaskLimit | None:
-    """The limit under which a job with this input begins. Raises InvalidInput for a key that is none."""
+    """Return the limit under which a job with this input begins. Raises InvalidInput for an invalid key."""
     try:
         return limit_of_job(tenant, workflow, job_input)
     except RenderError as error:
@@ -115,22 +115,24 @@ def limit_of_new(tenant: str, workflow: Workflow, job_input: Json) -> TaskLimit 
 
 
 def _problems(submission: Submission, now: datetime) -> Iterator[Problem]:
-    """What is wrong with what the caller says of the job, beside its input."""
+    """Yield the problems of the submission other than those of its input."""
     if not 0 <= submission.priority <= 10:
-        yield Problem("invalid_value", f"priority is {submission.priority}, not 0 to 10", "/priority")
+        yield Problem(
+            "invalid_value", f"priority is {submission.priority}; it must be from 0 to 10", "/priority"
+        )
     for name in ("correlation_id", "submitted_by"):
         text = getattr(submission, name)
         if text is not None and (len(text) > MAX_WORD or "\0" in text):
             yield Problem("invalid_value", f"{name} must have at most {MAX_WORD} characters", f"/{name}")
     if submission.labels is not None and not _are_labels(submission.labels):
-        message = f"labels: at most {MAX_LABELS} texts of at most 255 characters, keys of at most 63"
+        message = f"labels must be at most {MAX_LABELS} texts of at most 255 characters, keys of at most 63"
         yield Problem("invalid_value", message, "/labels")
     if submission.not_before is not None and not OLDEST <= submission.not_before <= now + FURTHEST:
-        yield Problem("out_of_range", "not_before is not within the next ten years", "/not_before")
+        yield Problem("out_of_range", "not_before must be within the next ten years", "/not_before")
 
 
 def _are_labels(labels: Json) -> bool:
-    """Whether these are labels: a submit from SQL may pass anything."""
+    """Return whether these are labels: a submission from SQL may contain any value."""
     return (
         isinstance(labels, dict)
         and len(labels.keys() - {HOP}) <= MAX_LABELS
@@ -139,7 +141,7 @@ def _are_labels(labels: Json) -> bool:
 
 
 def input_text(job_input: dict[str, Json]) -> bytes:
-    """The input as JSON that the database can hold; its size is the business of the door."""
+    """Return the input as JSON that the database can store. Callers limit its size."""
     try:
         return strict_json.write(job_input, max_bytes=MAX_INPUT_BYTES)
     except strict_json.InvalidJson as error:

@@ -1,7 +1,7 @@
-"""Telling the world: events of apps, subscriptions, and what became of deliveries.
+"""Events for receivers: events of apps, subscriptions, and deliveries.
 
-What happens to a job is told by the engine itself, in the statement that writes it. An app tells what
-happens to its own things with `tell`, in its own transaction: nobody hears of what was rolled back.
+The statement that writes a change of a job also writes its event. An app publishes its own events with
+`tell`, in its own transaction; an event of a transaction that rolls back is not sent.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ async def tell(
     job_id: str | None = None,
     sequence: int | None = None,
 ) -> bool:
-    """Tell the subscribers of this tenant, and the callback of this job, that something happened.
+    """Publish an event to the subscribers of this tenant and to the callback of this job.
 
-    Whether anybody wants to hear it. Raises InvalidInput: a type is a name with dots, not of cograil's own.
+    Returns whether anything is subscribed to it. Raises InvalidInput: a type is a name with dots outside of
+    cograil's own names.
     """
     text = checked_event(type, subject, data)
     return await store.insert_outbox(tx, tenant, type, subject, text, job_id, sequence)
@@ -56,15 +57,16 @@ async def subscribe(
     workflow_id: str | None = None,
     by: str = "",
 ) -> View:
-    """From its commit on, tell this receiver what happens; no types mean all, no workflow means any.
+    """Send the events of this tenant to this receiver from the commit on. Empty `types` mean all types, no
+    workflow means any workflow.
 
-    The subscription with its secret, which is shown this once. Raises InvalidInput.
+    Returns the subscription with its secret, which is shown only this once. Raises InvalidInput.
     """
     check_receiver(receiver, policy)
     wanted = check_types(list(types))
     for word in (by, workflow_id or ""):
         if len(word) > MAX_WORD or "\0" in word:
-            raise InvalidInput([Problem("invalid_value", f"more than {MAX_WORD} characters", "")])
+            raise InvalidInput([Problem("invalid_value", f"must have at most {MAX_WORD} characters", "")])
     secret = receiver.secret or new_secret()
     headers = strict_json.write(dict(receiver.headers), max_bytes=MAX_DATA_BYTES)
     subscription = WebhookSubscription(
@@ -75,17 +77,17 @@ async def subscribe(
 
 
 def new_secret() -> str:
-    """A secret as Standard Webhooks writes them."""
+    """Return a new secret in the format of Standard Webhooks."""
     return SECRET_PREFIX + base64.b64encode(os.urandom(KEY_BYTES)).decode()
 
 
 async def list_subscriptions(tx: Transaction, tenant: str) -> list[View]:
-    """Those of a tenant, without their secrets, oldest first."""
+    """Return the subscriptions of a tenant, without their secrets, oldest first."""
     return await store.list_subscriptions(tx, tenant)
 
 
 async def show_subscription(tx: Transaction, tenant: str, subscription_id: str) -> View:
-    """One of them. Raises SubscriptionNotFound."""
+    """Return a subscription. Raises SubscriptionNotFound."""
     subscriptions = (
         await store.list_subscriptions(tx, tenant, subscription_id) if is_id(subscription_id) else []
     )
@@ -95,13 +97,13 @@ async def show_subscription(tx: Transaction, tenant: str, subscription_id: str) 
 
 
 async def unsubscribe(tx: Transaction, tenant: str, subscription_id: str) -> None:
-    """Remove it, and what was on its way to it. Raises SubscriptionNotFound."""
+    """Remove a subscription and its open deliveries. Raises SubscriptionNotFound."""
     if not is_id(subscription_id) or not await store.remove_subscription(tx, tenant, subscription_id):
         raise SubscriptionNotFound(subscription_id)
 
 
 async def enable_subscription(tx: Transaction, tenant: str, subscription_id: str) -> View:
-    """Use it again from now on. Raises SubscriptionNotFound."""
+    """Enable a subscription again. Raises SubscriptionNotFound."""
     if not is_id(subscription_id) or not await store.enable_subscription(tx, tenant, subscription_id):
         raise SubscriptionNotFound(subscription_id)
     return await show_subscription(tx, tenant, subscription_id)
@@ -114,14 +116,14 @@ async def rotate_subscription(
     secret: str | None = None,
     overlap_hours: float = OVERLAP_HOURS,
 ) -> View:
-    """Replace its secret, by a new one if none is given; for so long the old one signs beside it.
+    """Replace its secret, with a new one when none is given; the old one signs too for `overlap_hours`.
 
-    The subscription with its secret, which is shown this once. What is already on its way is signed alike.
-    Raises SubscriptionNotFound, or InvalidInput.
+    Returns the subscription with its secret, which is shown only this once. Open deliveries are signed in
+    the same way. Raises SubscriptionNotFound, or InvalidInput.
     """
     subscription = await show_subscription(tx, tenant, subscription_id)
     if not 0 <= overlap_hours <= MAX_OVERLAP_HOURS:
-        message = f"between 0 and {MAX_OVERLAP_HOURS:g} hours"
+        message = f"must be between 0 and {MAX_OVERLAP_HOURS:g} hours"
         raise InvalidInput([Problem("out_of_range", message, "/overlap_hours")])
     secret = new_secret() if secret is None else secret
     check_secret(secret, subscription["style"])
@@ -139,15 +141,15 @@ async def list_deliveries(
     before: str | None = None,
     limit: int = 50,
 ) -> list[View]:
-    """Newest first; `before` is the id of the last one of the page before."""
+    """Return deliveries, newest first; `before` is the last id of the previous page."""
     if state is not None and state not in DELIVERY_STATES:
-        message = f"a state is one of {', '.join(DELIVERY_STATES)}"
+        message = f"a state must be one of {', '.join(DELIVERY_STATES)}"
         raise InvalidInput([Problem("invalid_value", message, "/state")])
     return await store.list_deliveries(tx, tenant, state=state, job_id=job_id, before=before, limit=limit)
 
 
 async def show_delivery(tx: Transaction, tenant: str, delivery_id: str) -> View:
-    """One of them. Raises DeliveryNotFound."""
+    """Return a delivery. Raises DeliveryNotFound."""
     deliveries = await store.list_deliveries(tx, tenant, delivery_id=delivery_id)
     if not deliveries:
         raise DeliveryNotFound(delivery_id)
@@ -155,11 +157,11 @@ async def show_delivery(tx: Transaction, tenant: str, delivery_id: str) -> View:
 
 
 async def resend(tx: Transaction, tenant: str, delivery_id: str) -> View:
-    """Send it once more, with the same id and the same bytes, with all its tries before it.
+    """Send a delivery again, with the same id and the same bytes; its earlier tries stay recorded.
 
-    Raises DeliveryNotFound, or Conflict when it is still on its way.
+    Raises DeliveryNotFound, or Conflict when the delivery has not ended.
     """
     delivery = await show_delivery(tx, tenant, delivery_id)
     if not await store.resend_delivery(tx, tenant, delivery_id):
-        raise Conflict(f"delivery {delivery_id} is still on its way, after {delivery['tries']} tries")
+        raise Conflict(f"delivery {delivery_id} is still in progress, after {delivery['tries']} tries")
     return await show_delivery(tx, tenant, delivery_id)

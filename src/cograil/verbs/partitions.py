@@ -1,8 +1,8 @@
-"""Periods: which partitions of nodes and events are to be made ahead, and which are over.
+"""Partitions of nodes and events: which to create ahead, and which to drop.
 
-A period is a number of days, counted from 1970, and holds the jobs that were born in it. When it is older than
-the retention and nothing of it stays, its jobs go without their nodes and events, and then these go at once,
-with the partition. A job of it that stays is enough: then all of it goes by rows.
+A period is a number of days, counted from 1970, and holds the jobs that were created in it. When it is
+older than the retention and none of its jobs is kept, its jobs are deleted without their nodes and events,
+which go with the partition. One kept job is enough to delete the period by rows instead.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from cograil.store.retention_queries import first_id, first_id_at, millis_of, tr
 TURN = "cograil retention"
 DAY_MILLIS = 86_400_000
 LEFTOVER_JOBS = 500
-AHEAD = 2  # the period that runs, and the next
-# What is read under the lock when one is made. All of a small table is read in a moment.
+AHEAD = 2  # the current period and the next
+# Rows read under the lock that creating a partition takes. A small table is read in a moment.
 MAX_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class MissingPartition:
-    """A partition that should be there."""
+    """A partition that does not exist yet."""
 
     parent: str
     first: str
@@ -34,16 +34,16 @@ class MissingPartition:
 
     @property
     def suffix(self) -> str:
-        """Its part of the name: the day it begins."""
+        """Return its part of the name: the day on which it begins."""
         return f"{datetime.fromtimestamp(millis_of(self.first) / 1000, UTC):%Y%m%d}"
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far a sweep goes.
+    """The range of a sweep.
 
-    Jobs from `bound` on stay. `over` are periods of which all goes, as (first, until). `old` are the
-    partitions that may be dropped as soon as their jobs are gone.
+    Jobs from `bound` on stay. `over` are the periods to delete completely, as (first, until). `old` are the
+    partitions to drop when their jobs are deleted.
     """
 
     bound: str
@@ -52,14 +52,14 @@ class Reach:
 
 
 async def find_missing(tx: Transaction, days: int) -> list[MissingPartition]:
-    """What is to be made now, for periods of this many days."""
+    """Return the partitions to create now, for periods of this many days."""
     existing = await store.list_partitions(tx)
     now = int(tx.now.timestamp() * 1000)
     return [missing for parent in PARENTS for missing in _missing(parent, existing, now, days * DAY_MILLIS)]
 
 
 def _missing(parent: str, existing: Sequence[Partition], now: int, length: int) -> Iterator[MissingPartition]:
-    """Begin where the last one ends: with other days than before, one period may be shorter."""
+    """Start where the last partition ends. After a change of the period length, one period may be shorter."""
     edge = max(
         (millis_of(partition.until) for partition in existing if partition.parent == parent), default=0
     )
@@ -71,7 +71,9 @@ def _missing(parent: str, existing: Sequence[Partition], now: int, length: int) 
 
 
 async def make(tx: Transaction, missing: MissingPartition) -> str:
-    """Make it, or say why not: as the store does, or `busy` when it is somebody else's turn."""
+    """Create a partition and return its outcome as the store does, or `busy` when another process holds the
+    turn.
+    """
     if not await try_turn(tx, TURN):
         return "busy"
     return await store.make_partition(
@@ -80,10 +82,10 @@ async def make(tx: Transaction, missing: MissingPartition) -> str:
 
 
 async def survey(tx: Transaction, before: datetime, days: int) -> Reach:
-    """What may go of what finished before this moment, with periods of this many days.
+    """Return what to delete of the jobs that finished before this time, with periods of this many days.
 
-    A period that is not over yet is waited for, or it would be gone by rows before it could be dropped; but
-    not one that is longer than we want them now.
+    A period that has not ended yet is not deleted by rows, so that it can be dropped later; unless it is
+    longer than the configured length.
     """
     existing = await store.list_partitions(tx)
     bound = first_id_at(before)
@@ -97,18 +99,22 @@ async def survey(tx: Transaction, before: datetime, days: int) -> Reach:
 
 
 def _whole(partitions: Sequence[Partition]) -> Iterator[tuple[str, str]]:
-    """The periods that have a partition of each table; without one of them rows would stay in the default."""
+    """Yield the periods with a partition of each table; without one of them, rows stay in the default
+    partition.
+    """
     first, *others = ({(p.first, p.until) for p in partitions if p.parent == parent} for parent in PARENTS)
     yield from sorted(first.intersection(*others))
 
 
 async def drop(tx: Transaction, name: str) -> str:
-    """Drop it, or say why not: as the store does, or `busy` when it is somebody else's turn."""
+    """Drop a partition and return its outcome as the store does, or `busy` when another process holds the
+    turn.
+    """
     return await store.drop_partition(tx, name) if await try_turn(tx, TURN) else "busy"
 
 
 async def delete_leftovers(tx: Transaction, first: str, until: str, *, limit: int = LEFTOVER_JOBS) -> int:
-    """Delete what jobs of this period left when they went without their rows, of some; how many events."""
+    """Delete events that jobs of this period left behind, up to `limit`; return how many."""
     if not await try_turn(tx, TURN):
         return 0
     return await store.delete_leftovers(tx, first, until, limit=limit)

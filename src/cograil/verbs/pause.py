@@ -1,8 +1,8 @@
 """Pause and resume: a queue, a workflow, or one job.
 
-What runs, runs on to its end. A paused queue hands out no tasks. A paused job, or a job of a paused
-workflow, takes note of what happens and begins nothing new; its deadline still counts. Cancel and
-retry work as always.
+Running tasks continue to their end. A paused queue hands out no tasks. A paused job, or a job of a paused
+workflow, records its inputs and starts nothing new; its deadline still counts. Cancel and retry work as
+usual.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_WORD = 256
 
 
 async def pause_job(tx: Transaction, job_id: str, *, by: str = "", reason: str = "") -> None:
-    """Raises JobNotFound, AlreadyTerminal, or Conflict when it is paused already."""
+    """Pause a job. Raises JobNotFound, AlreadyTerminal, or Conflict when it is paused already."""
     _check_words(by, reason)
     await _lock(tx, job_id)
     if not await pause_queries.pause_job(tx, job_id, by, reason):
@@ -26,7 +26,7 @@ async def pause_job(tx: Transaction, job_id: str, *, by: str = "", reason: str =
 
 
 async def resume_job(tx: Transaction, job_id: str) -> None:
-    """Raises JobNotFound, AlreadyTerminal, or Conflict when it is not paused."""
+    """Resume a job. Raises JobNotFound, AlreadyTerminal, or Conflict when it is not paused."""
     await _lock(tx, job_id)
     if not await pause_queries.resume_job(tx, job_id):
         raise Conflict(f"job {job_id} is not paused")
@@ -35,7 +35,7 @@ async def resume_job(tx: Transaction, job_id: str) -> None:
 async def pause_queue(
     tx: Transaction, queue: str, *, by: str = "", reason: str = "", tenant: str = "default"
 ) -> None:
-    """No worker gets a task of this queue. Raises Conflict when it is paused already."""
+    """Stop handing out tasks of this queue. Raises Conflict when it is paused already."""
     _check_words(by, reason)
     if not WORD.fullmatch(queue):
         message = (
@@ -47,7 +47,7 @@ async def pause_queue(
 
 
 async def resume_queue(tx: Transaction, queue: str, *, tenant: str = "default") -> None:
-    """Raises Conflict when it is not paused."""
+    """Resume a queue. Raises Conflict when it is not paused."""
     if not await pause_queries.resume_name(tx, tenant, "queue", queue):
         raise Conflict(f"queue {queue!r} is not paused")
 
@@ -55,7 +55,9 @@ async def resume_queue(tx: Transaction, queue: str, *, tenant: str = "default") 
 async def pause_workflow(
     tx: Transaction, workflow_id: str, *, by: str = "", reason: str = "", tenant: str = "default"
 ) -> None:
-    """Its jobs begin nothing new, those to come included. Raises WorkflowNotFound or Conflict."""
+    """Start nothing new in the jobs of this workflow, future jobs included. Raises WorkflowNotFound or
+    Conflict.
+    """
     _check_words(by, reason, workflow_id)
     if await find_workflow(tx, tenant, workflow_id, None) is None:
         raise WorkflowNotFound(workflow_id, None)
@@ -64,7 +66,7 @@ async def pause_workflow(
 
 
 async def resume_workflow(tx: Transaction, workflow_id: str, *, tenant: str = "default") -> None:
-    """Raises Conflict when it is not paused."""
+    """Resume a workflow. Raises Conflict when it is not paused."""
     if not await pause_queries.resume_name(tx, tenant, "workflow", workflow_id):
         raise Conflict(f"workflow {workflow_id!r} is not paused")
 

@@ -1,4 +1,4 @@
-"""Publish: keep a version of a workflow for good."""
+"""Publish: store a version of a workflow permanently."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from cograil.store.workflow_queries import StoredVersion
 
 
 async def publish(tx: Transaction, workflow: Workflow, source: str, tenant: str = "default") -> StoredVersion:
-    """Publish this version. The same content again changes nothing; other content raises VersionTaken."""
+    """Publish this version. Publishing the same content again changes nothing; other content raises
+    VersionTaken.
+    """
     published = await workflow_queries.store_workflow(tx, tenant, workflow, source, is_draft=False)
     if published.digest != workflow.digest:
         latest = await workflow_queries.find_workflow(tx, tenant, workflow.workflow_id, None)
@@ -25,9 +27,9 @@ async def publish(tx: Transaction, workflow: Workflow, source: str, tenant: str 
 
 
 async def replace(tx: Transaction, workflow: Workflow, source: str, tenant: str = "default") -> StoredVersion:
-    """Publish this content under its version, whatever was there: for `cograil up --dev` only.
+    """Replace the content of this version, if it exists: for `cograil up --dev` only.
 
-    Jobs that were made of the content before keep it.
+    Jobs that were created from the old content keep it.
     """
     await workflow_queries.unpublish_other(tx, tenant, workflow)
     return await publish(tx, workflow, source, tenant)
@@ -36,7 +38,7 @@ async def replace(tx: Transaction, workflow: Workflow, source: str, tenant: str 
 async def keep_draft(
     tx: Transaction, workflow: Workflow, source: str, tenant: str = "default"
 ) -> StoredVersion:
-    """Keep a draft, pinned by its content, for `cograil run FILE`."""
+    """Store a draft, identified by its content, for `cograil run FILE`."""
     return await workflow_queries.store_workflow(tx, tenant, workflow, source, is_draft=True)
 
 

@@ -1,7 +1,7 @@
-"""Retention: finished jobs are kept for a while and then deleted, in small batches, oldest first.
+"""Retention: finished jobs are deleted after a while, in small batches, oldest first.
 
-What is active is never touched, nor is what a retry or a parent ties to something active. Nodes and events go
-with their jobs, or with the partition of a period of which nothing stays: verbs/partitions.py.
+Active jobs are never deleted, nor jobs that a retry or a parent connects to an active one. Nodes and events
+are deleted with their jobs, or with the partition of a period (verbs/partitions.py).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ ANY_EVENTS = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What one batch did: `kept` are old enough but tied to what is active.
+    """The result of one batch. `kept` jobs are old enough but connected to active jobs.
 
-    `last` is where the next one begins; None when this is the last one.
+    `last` is the id after which the next batch begins; None when this is the last batch.
     """
 
     jobs: int
@@ -42,11 +42,11 @@ async def delete_expired(
     is_whole: bool = False,
     limit: int = BATCH_JOBS,
 ) -> Deleted | None:
-    """Delete a batch of jobs that finished before this moment; None when somebody else is at it.
+    """Delete a batch of jobs that finished before this time; None when another process holds the turn.
 
-    Only those between these two ids; `is_whole` when they are a period that will be dropped, so that nodes
-    and events are left to that. The jobs are locked before their families are looked at: a retry that comes
-    in between waits, and then finds nothing; one that came before is seen.
+    Only jobs between these two ids are deleted. With `is_whole` they are a period that will be dropped, and
+    nodes and events are left to that. Jobs are locked before related jobs are read: a concurrent retry
+    waits and then finds no job; an earlier retry is visible.
     """
     if not await store.try_turn(tx, TURN):
         return None

@@ -1,4 +1,4 @@
-"""Retry: a finished job again as a new one, or a failed node of a running job."""
+"""Retry: run a finished job again as a new job, or a failed node of a running job in place."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FROM_NODE = "--from NODE (`from_node` in the API)"
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """Which nodes a new job keeps, and which fan-outs it opens again for the children that failed."""
+    """The nodes that a new job keeps, and the fan-outs whose failed children run again."""
 
     kept: frozenset[str]
     reopened: frozenset[str]
@@ -47,11 +47,11 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class RetryForecast:
-    """What a retry would do. `reopened` are fan-outs of which only the children that did not complete run.
+    """The effect of a retry. `reopened` are fan-outs of which only the children that did not complete run.
 
-    `outdated` are nodes that keep what they made of inputs that are changed now, with these inputs.
+    `outdated` are kept nodes whose output was computed from inputs that now change, with these inputs.
     `skipped` are nodes behind a branch that a kept choice did not take. Of the nodes that run again,
-    `same_keys` have the idempotency keys they had, and `new_keys` new ones: they had completed before.
+    `same_keys` keep their idempotency keys; `new_keys` had completed before and get new ones.
     """
 
     job_id: str
@@ -68,7 +68,7 @@ class RetryForecast:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A finished job, and what a new one takes over from it."""
+    """A finished job, and what a new job keeps of it."""
 
     old: JobState
     workflow: Workflow
@@ -84,7 +84,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The job that is to be retried, locked, and the node that was named."""
+    """The job to retry, locked, and the selected node."""
 
     locked: LockedJobs
     state: JobState
@@ -105,16 +105,15 @@ async def retry(
     labels: Mapping[str, str] | None = None,
     new_keys: bool = False,
 ) -> str:
-    """Run again what did not complete; the id of the job in which that happens.
+    """Run again every node that did not complete; return the id of the job in which they run.
 
-    A finished job is final: a new job keeps its completed nodes; with `node_id`, that node and all that
-    follows it run again. `inputs` replace inputs of the same names; what a kept node made of the old
-    ones stays (see `preview_retry`); `labels` are those that a new job has beside those of the old one.
-    In a running job only a failed node can be retried, in place.
-    What had not completed runs with the idempotency keys it had, what had completed with new ones; with
-    `new_keys` all of it does.
-    Raises JobNotFound, NodeNotFound, NotFinished, InvalidInput, or Conflict when there is nothing to run
-    again, or the node would be skipped again because of a choice that is kept.
+    A finished job is final: a new job keeps its completed nodes; with `node_id`, that node and all nodes
+    after it run again. `inputs` replace inputs of the same names; outputs that kept nodes computed from the
+    old inputs stay (see `preview_retry`). `labels` are added to the labels of the old job. In a running job
+    only a failed node can be retried, in place. Nodes that had not completed keep their idempotency keys
+    and completed ones get new keys; with `new_keys` all of them get new keys. Raises JobNotFound,
+    NodeNotFound, NotFinished, InvalidInput, or Conflict when nothing can run again, or a kept choice would
+    skip the node again.
     """
     target = await _find(tx, engine_context, job_id, node_id)
     if target.state.status in JOB_TERMINAL:
@@ -137,7 +136,7 @@ async def preview_retry(
     inputs: Mapping[str, Json] | None = None,
     new_keys: bool = False,
 ) -> RetryForecast:
-    """What `retry` would do with the same arguments. Changes nothing; raises what it would raise."""
+    """Return what `retry` would do with the same arguments. Changes nothing; raises the same errors."""
     target = await _find(tx, engine_context, job_id, node_id)
     if target.state.status in JOB_TERMINAL:
         return _preview_new_job(await _plan(tx, target, inputs, new_keys))
@@ -167,7 +166,7 @@ async def _find(tx: Transaction, engine_context: EngineContext, job_id: str, nod
 async def _require_failed(
     tx: Transaction, target: _Found, inputs: Mapping[str, Json] | None, new_keys: bool
 ) -> NodeState:
-    """The node of a running job that is to be tried again in place."""
+    """Return the node of a running job to retry in place."""
     job_id, status = target.state.job_id, target.state.status
     if target.node_id is None:
         wanted = f"name a failed node with {FROM_NODE} to retry it in place"
@@ -184,7 +183,7 @@ async def _require_failed(
 
 
 async def _failed_nodes(tx: Transaction, target: _Found) -> str:
-    """The nodes and children of a running job that can be retried in place, as part of a sentence."""
+    """Return the nodes and children of a running job that can be retried in place, as part of a sentence."""
     failures = await list_failures(tx, target.state.job_id, tenant=target.state.tenant_id)
     if not failures:
         return "none of its nodes has failed"
@@ -213,7 +212,7 @@ async def _plan(tx: Transaction, target: _Found, inputs: Mapping[str, Json] | No
     before = orjson.loads(old.input_text)
     changed = {name: value for name, value in (inputs or {}).items() if _differs(before, name, value)}
     text = old.input_text
-    if changed or old.started_at is None:  # it may have been refused when it was opened
+    if changed or old.started_at is None:  # the submission may have been refused at its first advance
         job_input = apply_inputs(workflow, before | changed)
         limit_of_new(old.tenant_id, workflow, job_input)
         text = input_text(job_input)
@@ -241,7 +240,7 @@ async def _plan_keys(
 
 
 def _why_skipped(prediction: SkipPrediction, node_id: str) -> str:
-    """Which choice to make again for this node to run."""
+    """Return which choice must be made again for this node to run."""
     edge = next(prediction.untaken_branches(node_id))
     choice = prediction.known[edge.source]
     wanted = " or ".join(repr(name) for name in sorted(edge.branches or ()))
@@ -252,7 +251,7 @@ def _why_skipped(prediction: SkipPrediction, node_id: str) -> str:
 
 
 def _differs(before: Mapping[str, Json], name: str, value: Json) -> bool:
-    """1 and 1.0 and true are equal in Python, and different inputs."""
+    """Compare as JSON: 1, 1.0 and true are equal in Python, but different inputs."""
     return name not in before or input_text({name: before[name]}) != input_text({name: value})
 
 
@@ -279,7 +278,7 @@ def _in_order(workflow: Workflow, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _outdated(plan: _Plan, stays: frozenset[str]) -> dict[str, tuple[str, ...]]:
-    """The nodes that stay though their templates read a changed input."""
+    """Return the kept nodes whose templates read a changed input."""
     read = {}
     for name in _in_order(plan.workflow, stays):
         templates = plan.workflow.nodes[name].templates
@@ -328,7 +327,7 @@ async def _as_new_job(
 
 
 def decide_takeover(workflow: Workflow, nodes: dict[str, NodeState], node_id: str | None) -> Takeover:
-    """Completed nodes are kept; a fan-out whose children did not all complete is opened again."""
+    """Keep completed nodes; reopen a fan-out whose children did not all complete."""
     parent = None if node_id is None or node_id in workflow.nodes else node_id.rsplit("__", 1)[0]
     again = _descendants(workflow, parent or node_id)
     if node_id is not None and parent is None:
@@ -374,7 +373,9 @@ def _taken_over(
 
 
 def _after(now: datetime, nodes: Mapping[str, NodeState]) -> datetime:
-    """Now, but after the end of all that is kept: we may have waited for the last pass of the old job."""
+    """Return now, but at least the end of every kept node: the lock may have waited for the job's last
+    pass.
+    """
     ends = [node.finished_at for node in nodes.values() if node.finished_at is not None]
     return max([now, *(end + timedelta(microseconds=1) for end in ends)])
 

@@ -1,7 +1,8 @@
-"""Schedules: made and changed by people, fired by the first scheduler that looks, once for each moment.
+"""Schedules: created and changed by people, and fired once per due time by the first scheduler to lock
+them.
 
-Firing locks the schedule, keeps what becomes of the moment and submits the job in one transaction. Two who
-look at the same time do not both fire, and one that dies in between has fired nothing.
+Firing locks the schedule, records the outcome of the due time and submits the job in one transaction. Two
+schedulers never fire the same due time, and a crash in between fires nothing.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from cograil.verbs.new_job import Submission, checked, find_definition
 from cograil.verbs.submit import submit_each
 from cograil.verbs.workflow_ownership import check_starter
 
-AT_ONCE = 50  # schedules of one transaction
-MAX_MOMENTS = 1000  # of one schedule, that are made good at once
-LATE_SECONDS = 60.0  # a moment that was looked at later than this was missed
+AT_ONCE = 50  # schedules per transaction
+MAX_MOMENTS = 1000  # due times of one schedule that are made up at once
+LATE_SECONDS = 60.0  # a due time that was checked later than this counts as missed
 MAX_WORD = 256
 PRUNED_AT_ONCE = 5000
 IS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}").fullmatch
@@ -48,24 +49,22 @@ async def create_schedule(
     *,
     by: str = "",
 ) -> View:
-    """Run this by the calendar from now on. Raises InvalidInput, WorkflowNotFound, or Conflict for a name
-    that is taken.
-    """
+    """Create a schedule. Raises InvalidInput, WorkflowNotFound, or Conflict for a name that is in use."""
     if not IS_NAME(name):
-        message = "a name is 1 to 64 letters, digits, dots, dashes and underscores"
+        message = "a name must be 1 to 64 letters, digits, dots, dashes and underscores"
         raise InvalidInput([Problem("invalid_name", message, "/name")])
     next_at = await checked_next(tx, engine_context, tenant, plan)
     if not await store.add_schedule(tx, tenant, name, plan, next_at, by):
-        raise Conflict(f"there is a schedule {name!r} already")
+        raise Conflict(f"a schedule {name!r} exists already")
     return await show_schedule(tx, tenant, name)
 
 
 async def change_schedule(
     tx: Transaction, engine_context: EngineContext, tenant: str, name: str, plan: SchedulePlan
 ) -> View:
-    """Run this instead, from now on.
+    """Replace the plan of a schedule.
 
-    Raises as `create_schedule` does, ScheduleNotFound, or Conflict for one that is in a workflow file.
+    Raises as `create_schedule` does, ScheduleNotFound, or Conflict for a schedule of a workflow file.
     """
     await _lock_changeable(tx, tenant, name)
     return await _change(tx, engine_context, tenant, name, plan)
@@ -74,7 +73,7 @@ async def change_schedule(
 async def update_schedule(
     tx: Transaction, engine_context: EngineContext, tenant: str, name: str, facts: Mapping[str, Json]
 ) -> View:
-    """Change these facts of the plan and keep the others; another workflow runs in its newest version.
+    """Change these fields of the plan and keep the others; a new workflow runs in its newest version.
 
     Raises as `change_schedule` does.
     """
@@ -85,7 +84,7 @@ async def update_schedule(
 
 
 async def _lock_changeable(tx: Transaction, tenant: str, name: str) -> SchedulePlan:
-    """The plan of a schedule that may be changed here."""
+    """Return the plan of a schedule that may be changed here."""
     schedule = await store.lock_schedule(tx, tenant, name) if IS_NAME(name) else None
     if schedule is None:
         raise ScheduleNotFound(name)
@@ -108,7 +107,7 @@ async def _change(
 async def checked_next(
     tx: Transaction, engine_context: EngineContext, tenant: str, plan: SchedulePlan
 ) -> datetime | None:
-    """When it is due first. What its jobs would be refused for is said now, and not at night."""
+    """Return its first due time. Raises now for jobs that would be refused later."""
     check_calendar(plan.cron, plan.timezone)
     definition = await find_definition(tx, tenant, plan.workflow_id, plan.version)
     workflow = await engine_context.definitions.get(tx, definition.definition_id)
@@ -118,12 +117,12 @@ async def checked_next(
 
 
 async def list_schedules(tx: Transaction, tenant: str) -> list[View]:
-    """All of a tenant, by name."""
+    """Return all schedules of a tenant, by name."""
     return await store.list_schedules(tx, tenant)
 
 
 async def show_schedule(tx: Transaction, tenant: str, name: str) -> View:
-    """One of them. Raises ScheduleNotFound."""
+    """Return a schedule. Raises ScheduleNotFound."""
     schedules = await store.list_schedules(tx, tenant, name) if IS_NAME(name) else []
     if not schedules:
         raise ScheduleNotFound(name)
@@ -131,7 +130,7 @@ async def show_schedule(tx: Transaction, tenant: str, name: str) -> View:
 
 
 async def passed_over(tx: Transaction, tenant: str, name: str) -> list[View]:
-    """How many moments since the last job were passed over, and why. Raises ScheduleNotFound."""
+    """Return how many due times since the last job led to no job, and why. Raises ScheduleNotFound."""
     await show_schedule(tx, tenant, name)
     counts = await store.show_passed(tx, tenant, name)
     return [count | {"reason": _why_passed(count)} for count in counts]
@@ -149,9 +148,9 @@ def _why_passed(passed: View) -> str:
 
 
 async def run_schedule(tx: Transaction, engine_context: EngineContext, tenant: str, name: str) -> View:
-    """Submit a job of this schedule now, besides its calendar, also while it is paused.
+    """Submit a job of this schedule now, in addition to its calendar, even while the schedule is paused.
 
-    Raises ScheduleNotFound, or why the job is refused.
+    Raises ScheduleNotFound, or the error that refuses the job.
     """
     schedule = await store.lock_schedule(tx, tenant, name) if IS_NAME(name) else None
     if schedule is None:
@@ -166,13 +165,13 @@ async def run_schedule(tx: Transaction, engine_context: EngineContext, tenant: s
 
 
 async def remove_schedule(tx: Transaction, tenant: str, name: str) -> None:
-    """Nothing more of it is fired; jobs that were go on. Raises ScheduleNotFound."""
+    """Remove a schedule; its jobs continue. Raises ScheduleNotFound."""
     if not await store.remove_schedule(tx, tenant, name):
         raise ScheduleNotFound(name)
 
 
 async def pause_schedule(tx: Transaction, tenant: str, name: str, *, by: str = "", reason: str = "") -> View:
-    """Moments that come are passed over. Raises ScheduleNotFound, or Conflict when it is paused."""
+    """Pause a schedule: due times lead to no job. Raises ScheduleNotFound, or Conflict when it is paused."""
     if any(len(word) > MAX_WORD or "\0" in word for word in (by, reason)):
         raise InvalidInput([Problem("invalid_value", f"more than {MAX_WORD} characters, or NUL", "/reason")])
     await show_schedule(tx, tenant, name)
@@ -182,10 +181,10 @@ async def pause_schedule(tx: Transaction, tenant: str, name: str, *, by: str = "
 
 
 async def resume_schedule(tx: Transaction, tenant: str, name: str, *, detach: bool = False) -> View:
-    """Run it again from now on; what was due meanwhile is not made up.
+    """Resume a schedule; due times during the pause are not made up.
 
-    One that was removed from its workflow file needs `detach`: it becomes a schedule of its own, which the
-    file no longer changes. Raises ScheduleNotFound, or Conflict.
+    A schedule that was removed from its workflow file needs `detach`: it becomes independent of the file.
+    Raises ScheduleNotFound, or Conflict.
     """
     schedule = await store.lock_schedule(tx, tenant, name)
     if schedule is None:
@@ -207,7 +206,7 @@ async def resume_schedule(tx: Transaction, tenant: str, name: str, *, detach: bo
 async def list_firings(
     tx: Transaction, tenant: str, name: str, before: datetime | None = None, limit: int = 50
 ) -> list[View]:
-    """What became of its moments, the latest first. Raises ScheduleNotFound."""
+    """Return the outcomes of its due times, the latest first. Raises ScheduleNotFound."""
     await show_schedule(tx, tenant, name)
     return await store.list_firings(tx, tenant, name, before, limit)
 
@@ -222,10 +221,10 @@ async def backfill(
     *,
     is_preview: bool = False,
 ) -> View:
-    """Submit a job for each moment from `first` up to `until` that has led to none, all at once.
+    """Submit a job for each due time from `first` up to `until` that has led to none, in one transaction.
 
-    Raises ScheduleNotFound, or InvalidInput for a range that is none, has more than a thousand moments, or is
-    not over yet.
+    Raises ScheduleNotFound, or InvalidInput for a range that is empty, has more than a thousand due times,
+    or ends in the future.
     """
     schedule = await store.lock_schedule(tx, tenant, name)
     if schedule is None:
@@ -249,7 +248,7 @@ async def backfill(
 
 def _moments_between(plan: SchedulePlan, first: datetime, until: datetime, now: datetime) -> list[datetime]:
     if not first < until or until > now:
-        message = "a range begins before it ends, and ends before now"
+        message = "a range must begin before it ends, and end before now"
         raise InvalidInput([Problem("out_of_range", message, "/until")])
     moments = first_moments(plan.cron, plan.timezone, first, until, MAX_MOMENTS + 1)
     if len(moments) > MAX_MOMENTS:
@@ -263,17 +262,17 @@ def _moments_between(plan: SchedulePlan, first: datetime, until: datetime, now: 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Moments of one schedule that led to no job, and why."""
+    """Due times of one schedule that led to no job, and why."""
 
     schedule: str
     outcome: str
     moments: int
-    job_id: str | None = None  # the job that is in the way
+    job_id: str | None = None  # the job that was still running
 
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """What one look did: jobs submitted, moments passed over, and whether there may be more."""
+    """The result of one pass: jobs submitted, due times without a job, and whether there may be more."""
 
     submitted: int = 0
     passed_over: int = 0
@@ -282,7 +281,7 @@ class Fired:
 
 
 async def fire_due(tx: Transaction, engine_context: EngineContext, limit: int = AT_ONCE) -> Fired:
-    """Fire what is due, of all tenants, except what is in somebody else's hands."""
+    """Fire the due schedules of all tenants, except those that another process has locked."""
     schedules = await store.lock_due(tx, limit)
     due = [schedule for schedule in schedules if await _is_known(tx, schedule)]
     firings = [firing for schedule in due for firing in await _fire(tx, engine_context, schedule)]
@@ -311,9 +310,9 @@ def _passed_of(due: Sequence[Schedule], firings: Sequence[Firing]) -> tuple[Pass
 
 
 async def _is_known(tx: Transaction, schedule: Schedule) -> bool:
-    """Whether its moments can be worked out here: a host may not know a time zone that another one knows.
+    """Return whether this host knows the time zone of the schedule; hosts may know different zones.
 
-    One of which they cannot is paused and says why; else it would hold up all others, for good.
+    A schedule with an unknown zone is paused with the reason; otherwise it would block all others.
     """
     try:
         check_calendar(schedule.plan.cron, schedule.plan.timezone)
@@ -324,23 +323,23 @@ async def _is_known(tx: Transaction, schedule: Schedule) -> bool:
 
 
 async def prune_firings(tx: Transaction, before: datetime) -> int:
-    """Forget what became of moments so long ago, some at a time; how many."""
+    """Delete old outcomes of due times, in batches; return how many."""
     return await store.prune_firings(tx, before, PRUNED_AT_ONCE)
 
 
 async def seconds_to_next(tx: Transaction) -> float | None:
-    """In how many seconds something is due; None while there is nothing."""
+    """Return the seconds until a schedule is due; None when none is."""
     return await store.seconds_to_next(tx)
 
 
 async def _fire(tx: Transaction, engine_context: EngineContext, schedule: Schedule) -> list[Firing]:
-    """What becomes of the moments of this schedule that have come."""
+    """Decide the outcome of the past due times of this schedule."""
     assert schedule.next_at is not None
     plan = schedule.plan
     came = moments_until(plan.cron, plan.timezone, schedule.next_at, tx.now, MAX_MOMENTS)
     fired = await store.find_fired(
         tx, schedule.tenant_id, schedule.name, came
-    )  # somebody made them good by hand
+    )  # a backfill has submitted these
     came = [moment for moment in came if moment not in fired]
     wanted = wanted_moments(came, tx.now, plan.missed)
     firings = [_passed(schedule, moment, "missed") for moment in came if moment not in wanted]
@@ -349,14 +348,14 @@ async def _fire(tx: Transaction, engine_context: EngineContext, schedule: Schedu
             return [*firings, *[_passed(schedule, moment, "overlapped") for moment in wanted]]
         if plan.overlap == "cancel":
             await _cancel(tx, engine_context, schedule.job_under_way, schedule.name)
-    if plan.overlap != "allow" and len(wanted) > 1:  # one at a time is wanted, and the last is the newest
+    if plan.overlap != "allow" and len(wanted) > 1:  # one job at a time is wanted: keep the newest due time
         firings += [_passed(schedule, moment, "overlapped") for moment in wanted[:-1]]
         wanted = wanted[-1:]
     return firings + await _submit(tx, engine_context, schedule, wanted)
 
 
 def wanted_moments(came: Sequence[datetime], now: datetime, missed: str) -> list[datetime]:
-    """Those of these moments that lead to a job, of which some may have come while nobody looked."""
+    """Return those of these due times that lead to a job; some may have passed while no scheduler ran."""
     on_time = [moment for moment in came if now - moment <= timedelta(seconds=LATE_SECONDS)]
     if missed == "all":
         return list(came)
@@ -380,7 +379,9 @@ async def _submit(
     *,
     is_backfill: bool = False,
 ) -> list[Firing]:
-    """A job for each of these moments. One that is refused is kept with the reason: nobody waits for it."""
+    """Submit a job for each of these due times. A refused job is recorded with the reason, because no
+    caller waits.
+    """
     results = await submit_each(
         tx, engine_context, [_submission(schedule.name, schedule.plan, at) for at in due], schedule.tenant_id
     )

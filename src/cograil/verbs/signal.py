@@ -1,4 +1,4 @@
-"""Signal: somebody answers an approval."""
+"""Signal: answer an approval."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_DATA_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAnswer:
-    """What was decided, and the status of the job after it."""
+    """The decision, and the status of the job after it."""
 
     decision: str  # approved | rejected
     job_status: str
@@ -44,9 +44,9 @@ async def signal(
 ) -> ApprovalAnswer:
     """Answer an approval that waits; the first answer counts.
 
-    Raises JobNotFound, NodeNotFound, InvalidInput for what does not fit the form, Forbidden for somebody
-    who is not asked, AlreadyTerminal, or Conflict when the node does not wait for an answer: not yet, or
-    no longer, for it was answered or its time is up.
+    Raises JobNotFound, NodeNotFound, InvalidInput for an answer that does not match the form, Forbidden for
+    a user who is not an approver, AlreadyTerminal, or Conflict when the node does not wait for an answer:
+    not yet, already answered, or timed out.
     """
     if answer.name not in DECISIONS:
         raise UsageError(f"unknown signal {answer.name!r}; send one of {', '.join(DECISIONS)}")
@@ -66,7 +66,7 @@ async def signal(
 
 
 def waiting_approval(job: Mapping[str, Json], nodes: Iterable[Mapping[str, Json]]) -> str:
-    """The node that is meant when none is named: the only approval that waits, by the views of a job.
+    """Return the only approval of a job that waits, for a signal without a node name.
 
     Raises AlreadyTerminal or Conflict when none waits, InvalidInput when several do.
     """
@@ -88,7 +88,7 @@ def waiting_approval(job: Mapping[str, Json], nodes: Iterable[Mapping[str, Json]
 def _check(
     tx: Transaction, job: JobState, node: WorkflowNode, state: NodeState | None, answer: Signalled
 ) -> None:
-    """Whether this answer counts. It is asked under the job's lock, so it still holds when it is decided."""
+    """Raise unless this answer counts. The caller holds the job's lock, so the result stays valid."""
     approval = node.approval
     if approval is None:
         raise Conflict(f"node {node.node_id!r} of job {job.job_id} is not an approval node")
@@ -98,17 +98,19 @@ def _check(
         raise Conflict(f"node {node.node_id!r} of job {job.job_id} {_why_closed(state)}")
     if approval.approvers and answer.by not in approval.approvers:
         approvers = ", ".join(approval.approvers)
-        raise Forbidden(f"{answer.by or 'nobody'} may not answer {node.node_id!r}; it is up to {approvers}")
+        raise Forbidden(
+            f"{answer.by or 'nobody'} may not answer {node.node_id!r}; its approvers are {approvers}"
+        )
     if problems := list(_problems(answer)):
         raise InvalidInput(problems)
 
 
 def _why_closed(state: NodeState | None) -> str:
     if state is not None and state.status == "waiting":
-        return "waits no longer: its time is up"
+        return "does not wait any more: its time is up"
     if state is not None and state.status == "completed":
         return "was answered already"
-    return f"is {'pending' if state is None else state.status}, and waits for no answer"
+    return f"is {'pending' if state is None else state.status}, and does not wait for an answer"
 
 
 def _problems(answer: Signalled) -> Iterator[Problem]:
@@ -123,9 +125,9 @@ def _problems(answer: Signalled) -> Iterator[Problem]:
 
 
 async def _check_form(node: WorkflowNode, answer: Signalled) -> None:
-    """Raises InvalidInput where what was filled in does not fit the form. A rejection may leave it empty.
+    """Raise InvalidInput when the values do not match the form. A rejection may leave the form empty.
 
-    It takes place in a thread: both the form and the answer come from callers.
+    Runs in a thread, because both the form and the answer come from callers.
     """
     form = None if node.approval is None else node.approval.form
     if form is None or (answer.data is None and answer.name == "reject"):

@@ -1,9 +1,8 @@
-"""Named slots: a maximum of holders at once, each a leased row of its own; never a counter.
+"""Named slots: at most `limit` holders at once. Each holder is a leased row; there is no counter.
 
-A slot is held until its time is over, and a heartbeat extends it; or by a job, for as long as the job is not
-finished. How many are held is counted when one is taken, so nothing has to be undone for a holder that
-vanished. Take and give take the lock of the name until the transaction ends: slots of several names in
-one transaction are taken in the order of the names.
+A slot ends at its time, which a heartbeat extends; a slot that a job holds ends with the job. Held slots
+are counted at each take, so a crashed holder needs no cleanup. Take and give lock the name until the
+transaction ends; take slots of several names in one transaction in the order of the names.
 """
 
 from __future__ import annotations
@@ -26,12 +25,11 @@ async def take(
     *,
     tenant: str = "default",
 ) -> Slot | Full:
-    """Take a slot if fewer than `limit` are held; else say who holds them.
+    """Take a slot if fewer than `limit` are held; otherwise return the holders.
 
-    The limit is that of this call: after it was lowered nothing is given out until enough have left.
-    A holder may have several. With `job_id` the job holds it and `seconds` do not count. Raises
-    InvalidInput for a name that cannot be one, JobNotFound or AlreadyTerminal for a job that cannot hold
-    anything.
+    The limit is that of this call: after it was lowered, no slot is granted until enough are free. A holder
+    may have several. With `job_id` the job holds it and `seconds` do not count. Raises InvalidInput for an
+    invalid name, JobNotFound or AlreadyTerminal for a job that cannot hold a slot.
     """
     check_names(name=name, holder=holder)
     await store.lock_slots(tx, tenant, name)
@@ -43,22 +41,24 @@ async def take(
 async def heartbeat(
     tx: Transaction, name: str, slot: Slot, seconds: float, *, tenant: str = "default"
 ) -> bool:
-    """Hold it for so long from now. False: it is over, was released or taken; stop what it allowed."""
+    """Extend the slot. Returns False when it has expired, was released or taken: stop the work it allows."""
     return await store.heartbeat_slot(tx, tenant, name, slot, seconds)
 
 
 async def give(tx: Transaction, name: str, slot: Slot, job_id: str, *, tenant: str = "default") -> bool:
-    """Let a job hold it from now on. False: it was not held any more. Raises JobNotFound, AlreadyTerminal."""
+    """Transfer the slot to a job. Returns False when it was not held any more. Raises JobNotFound,
+    AlreadyTerminal.
+    """
     await store.lock_slots(tx, tenant, name)
     await require_live_job(tx, tenant, job_id)
     return await store.give_slot(tx, tenant, name, slot, job_id)
 
 
 async def release(tx: Transaction, name: str, slot: Slot, *, tenant: str = "default") -> bool:
-    """Free it at once. False: it was released before, or somebody else has it, and nothing changes."""
+    """Release the slot. Returns False and changes nothing when it was released or taken by another holder."""
     return await store.release_slot(tx, tenant, name, slot)
 
 
 async def holders(tx: Transaction, name: str, *, tenant: str = "default") -> tuple[SlotHolder, ...]:
-    """Who holds one now, by number."""
+    """Return the current holders, by number."""
     return await store.list_slots(tx, tenant, name)

@@ -1,4 +1,4 @@
-"""Opening: jobs that were submitted from SQL are checked here, where the language of workflows is known."""
+"""Jobs that were submitted from SQL: validated here, where the workflow language is known."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ async def open_submitted(
     strict_queues: bool,
     outbound: OutboundSettings,
 ) -> list[JobState]:
-    """Complete the state of jobs that are new to us; those that wait to be admitted.
+    """Complete the state of newly submitted jobs; return those that wait for a limit.
 
-    A job that cannot be made as it is gets the news of why, and fails by it: its caller has gone.
+    A job with an invalid submission gets an input with the reason and fails by it, because its caller is
+    gone.
     """
     opened = []
     for job_id, labels, callback in await store.load_submitted(tx, locked.new):
@@ -53,7 +54,7 @@ async def open_submitted(
 
 
 def _check_callback(state: JobState, text: bytes | None, outbound: OutboundSettings) -> None:
-    """Before anything else: a callback that is refused is not told that its job was. Raises InvalidInput."""
+    """Raise InvalidInput for a refused callback, before it could receive the job's failure."""
     has_callback, state.has_callback = state.has_callback, False
     callback = _read(text, "/callback")
     if callback is not None:
@@ -62,9 +63,9 @@ def _check_callback(state: JobState, text: bytes | None, outbound: OutboundSetti
 
 
 def _submission(state: JobState, labels: bytes | None) -> Submission:
-    """What the caller said. Raises InvalidInput."""
+    """Return the submission as its caller wrote it. Raises InvalidInput."""
     return Submission(
-        workflow_id="",  # it was found
+        workflow_id="",  # the statement joined it
         input=_read(state.input_text, "/input"),
         priority=state.priority,
         correlation_id=state.correlation_id,
@@ -75,7 +76,7 @@ def _submission(state: JobState, labels: bytes | None) -> Submission:
 
 
 def _read(text: bytes | None, pointer: str) -> Json:
-    """jsonb can hold numbers and depths that nobody else can read."""
+    """Parse JSON text. Values of type jsonb may have numbers and nesting that this reader refuses."""
     try:
         return None if text is None else orjson.loads(text)
     except orjson.JSONDecodeError as error:

@@ -22,7 +22,7 @@ from cograil.verbs.workflow_ownership import check_starter
 Name = tuple[str, int | None, int | None]
 Definition = tuple[int, bool]  # its id, and whether its workflow is paused
 
-JOBS_PER_SLICE = 20  # after these others get their turn on the event loop
+JOBS_PER_SLICE = 20  # after these, other coroutines get their turn on the event loop
 
 __all__ = ["Submission", "submit", "submit_each"]
 
@@ -30,9 +30,9 @@ __all__ = ["Submission", "submit", "submit_each"]
 async def submit(
     tx: Transaction, engine_context: EngineContext, submissions: Sequence[Submission], tenant: str = "default"
 ) -> list[str]:
-    """Make these jobs, each with its first nodes dispatched; their ids, in the order given.
+    """Create these jobs, each with its first nodes dispatched; return their ids in the same order.
 
-    Raises WorkflowNotFound, WorkflowReserved, QueueNotNamed or InvalidInput, and then makes none.
+    Raises WorkflowNotFound, WorkflowReserved, QueueNotNamed or InvalidInput, and then creates none.
     """
     results = await submit_each(tx, engine_context, submissions, tenant, is_all_or_none=True)
     return [job.job_id for job in results if isinstance(job, NewJobRow)]
@@ -47,9 +47,9 @@ async def submit_each(
     entries: Sequence[AuditRecord] = (),
     is_all_or_none: bool = False,
 ) -> list[NewJobRow | CograilError]:
-    """Make the jobs that can be made; for each its row, or what is wrong with it.
+    """Create the jobs that are valid; return for each its row or its error.
 
-    `entries`, one for each, go to the audit log with the jobs that they are about.
+    `entries`, one for each job, are written to the audit log with the jobs.
     """
     batch = WriteBatch()
     definitions: dict[Name, Definition] = {}
@@ -72,7 +72,7 @@ async def submit_each(
 
 
 class _Shared(NamedTuple):
-    """What the jobs of one submit have in common."""
+    """What the jobs of one submission share."""
 
     batch: WriteBatch
     definitions: dict[Name, Definition]

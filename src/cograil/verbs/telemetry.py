@@ -1,4 +1,4 @@
-"""What was written and committed, for metrics and traces. Nobody decides anything by it."""
+"""Metrics and traces of committed changes. No decision depends on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENDED_NODES = frozenset({"completed", "failed"})
 
 
 def note_written(workflows: Mapping[int, Workflow], batch: WriteBatch) -> None:
-    """Count the jobs that were made and those that have ended."""
+    """Count the jobs that were created and the jobs that ended."""
     if batch.new_jobs.rows:
         metrics.jobs_submitted.inc(len(batch.new_jobs.rows))
     for state, changes, new in batch.traced:
@@ -37,7 +37,7 @@ def note_written(workflows: Mapping[int, Workflow], batch: WriteBatch) -> None:
 
 
 def note_ended(jobs: Sequence[EndedJob]) -> None:
-    """Count the jobs that ended with their last tasks."""
+    """Count the jobs that ended with their last task."""
     metrics.jobs_ended.labels("completed").inc(len(jobs))
     waited, ran = metrics.job_wait_seconds.labels(), metrics.job_run_seconds.labels("completed")
     for _, wait_seconds, run_seconds in jobs:
@@ -62,16 +62,16 @@ def _note_end(state: JobState, changes: Changes, workflow: Workflow | None) -> N
 
 
 def _first_start(state: JobState, changes: Changes, workflow: Workflow | None) -> datetime | None:
-    """When a worker first began something of this job, as far as that is known here."""
+    """Return when a worker first started a task of this job, as far as the batch shows it."""
     if workflow is None:
         return None
     first: datetime | None = None
     for node in (*state.nodes.values(), *[write.state for write in changes.nodes]):
-        # Of later attempts it is not known when the first began.
+        # Later attempts do not show when the first began.
         if node.started_at is None or node.attempt != 1 or (first is not None and node.started_at >= first):
             continue
         is_task = node.parent is not None or workflow.nodes[node.node_id].handler
-        if is_task and node.started_at >= state.created_at:  # a retry keeps what an older job has done
+        if is_task and node.started_at >= state.created_at:  # a retry keeps nodes of an older job
             first = node.started_at
     return first
 
@@ -91,7 +91,7 @@ def _tell_end(state: JobState, changes: Changes, workflow: Workflow) -> None:
 def note_opened(
     batch: WriteBatch, locked: LockedJobs, decided: Mapping[str, Changes], workflows: Mapping[int, Workflow]
 ) -> None:
-    """Jobs that came by SQL: who made them makes no span, so we do, unless they brought one."""
+    """Trace jobs that were submitted by SQL: their caller creates no span, unless the submission names one."""
     for job_id in locked.new:
         state = locked.states[job_id]
         workflow = workflows.get(state.definition_id)
@@ -106,7 +106,7 @@ async def note_joined(
     states: Mapping[str, JobState],
     decided: Mapping[str, Changes],
 ) -> None:
-    """Tell of fan-ins that have joined their children; asked for only where traces are made."""
+    """Trace fan-ins that have joined their children; called only while tracing is enabled."""
     for job_id, changes in decided.items():
         workflow = workflows.get(states[job_id].definition_id)
         for write in changes.nodes if workflow is not None and workflow.has_fan_outs else ():

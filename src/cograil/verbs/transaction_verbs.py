@@ -1,4 +1,4 @@
-"""The verbs in a transaction that a handler has begun: what it takes is taken if its result counts."""
+"""Verbs in the transaction of a handler: their changes count only if its result counts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["Transaction", "joined"]
 
 
 def joined(connection: Connection, name: str) -> Transaction:
-    """That transaction as leases, slots, buckets and records take it: `joined(tx.connection, "reserve")`.
+    """Return the transaction for leases, slots, buckets and records: `joined(tx.connection, "reserve")`.
 
-    `name` says in logs and traces whose it is. It does not commit: the worker does, with the result.
+    `name` appears in logs and traces. The worker commits it, together with the result.
     """
     return HandlerSession(connection, name, clock.now())

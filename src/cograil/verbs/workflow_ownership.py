@@ -1,4 +1,4 @@
-"""Who may start a workflow: those of an app are started by the app alone."""
+"""Ownership of workflows: only an app starts the workflows of the app."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from cograil.model.workflow import Json, Workflow
 
 
 def check_starter(workflow: Workflow, app: str | None) -> None:
-    """Raise WorkflowReserved unless this app (None: anybody else) may start jobs of this workflow."""
+    """Raise WorkflowReserved unless this app (None: any other caller) may start jobs of this workflow."""
     if workflow.app is not None and workflow.app != app:
         raise WorkflowReserved(
-            f"workflow {workflow.workflow_id!r} belongs to {workflow.app!r}, which alone starts jobs of it"
+            f"workflow {workflow.workflow_id!r} belongs to {workflow.app!r}, which alone starts its jobs"
         )
-    for node_id, handler, owner in foreign_handlers(workflow):  # published by an older version
+    for node_id, handler, owner in foreign_handlers(workflow):  # published by an earlier version of the app
         raise WorkflowReserved(
             f"node {node_id!r} of workflow {workflow.workflow_id!r} names the handler {handler!r}, which "
             f"runs only in jobs that {owner!r} starts; publish a version without it"

@@ -1,7 +1,7 @@
-"""Background loops of an app beside a worker: if one of them dies, the worker ends too.
+"""Background loops of an app beside a worker: if one of them ends, the worker stops too.
 
-A loop that ended by itself would leave a worker that looks ready and does nothing. It is logged at once, and
-the worker is asked to stop: its supervisor starts another one, and /readyz says so meanwhile.
+A worker without its background loop would look ready and do nothing. The error is logged at once and the
+worker stops: its supervisor starts another one, and /readyz reports it meanwhile.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ log = structlog.get_logger("apps")
 
 @contextlib.asynccontextmanager
 async def background(app: str, *loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run these loops in this block. Raises at its end what one of them raised."""
+    """Run these loops in this block. Raises the error of a loop at the end of the block."""
     is_leaving = False
 
     def report(task: asyncio.Task[None]) -> None:
         if is_leaving or task.cancelled():
             return
-        log.error("a part of the app ended, stopping the worker", app=app, exc_info=task.exception())
+        log.error(
+            "a background loop of the app ended, stopping the worker", app=app, exc_info=task.exception()
+        )
         os.kill(os.getpid(), signal.SIGTERM)
 
     tasks = [asyncio.create_task(loop, name=app) for loop in loops]

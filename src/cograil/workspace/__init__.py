@@ -1,4 +1,4 @@
-"""A directory that others may have tampered with: nothing in it leads out of it."""
+"""Workspaces: directories whose content is not trusted. No path in a workspace leads out of it."""
 
 from cograil.workspace.confined_tree import Workspace
 from cograil.workspace.file_list import list_files

@@ -1,8 +1,8 @@
-"""A workspace: files below one directory, reached step by step without following a link.
+"""A workspace: files below one directory, opened step by step without following links.
 
-A program that runs in the workspace may replace any file or directory by a link to somewhere else, at any moment.
-So no path is ever given to the kernel: every step is opened by its name in the directory before it, and a
-link is refused there. What is written appears whole under its name, or not at all.
+A program that runs in the workspace may replace any file or directory by a link at any moment. Therefore
+the kernel never gets a whole path: each step is opened by its name in the directory before it, and a link
+is refused there. A written file appears completely under its name, or not at all.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ from typing import BinaryIO
 from cograil.workspace.workspace_paths import OURS, PathParts, WorkspaceError, split_path
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a FIFO must not keep us
+_FILE = (
+    os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+)  # opening a FIFO must not block
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_THERE = (errno.ENOENT,)
 _NOT_OURS = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK, errno.ENXIO)
 
-FILE_MODE, DIRECTORY_MODE = 0o666, 0o777  # the container's user is not ours
+FILE_MODE, DIRECTORY_MODE = 0o666, 0o777  # the user of the container is another one
 
 
 class Workspace:
-    """The files below this directory, named by its path or opened already."""
+    """The files below this directory, given by its path or as an open descriptor."""
 
     def __init__(self, root: Path | int) -> None:
         self._root = os.dup(root) if isinstance(root, int) else os.open(root, _DIRECTORY)
 
     def close(self) -> None:
-        """Nothing can be reached any more."""
+        """Close the directory; nothing can be opened any more."""
         os.close(self._root)
 
     def __enter__(self) -> Workspace:
@@ -45,7 +47,7 @@ class Workspace:
 
     @contextmanager
     def directory(self, steps: PathParts, *, is_made: bool = False) -> Iterator[int]:
-        """A directory, opened; with `is_made`, those that are missing are made. Raises WorkspaceError."""
+        """Open a directory; with `is_made`, create missing ones. Raises WorkspaceError."""
         at = os.dup(self._root)
         try:
             for step in steps:
@@ -58,14 +60,16 @@ class Workspace:
 
     @contextmanager
     def reading(self, path: str) -> Iterator[BinaryIO]:
-        """A regular file, opened for reading. Raises WorkspaceError for anything else."""
+        """Open a regular file for reading. Raises WorkspaceError for anything else."""
         *above, name = split_path(path)
         with self.directory(tuple(above)) as directory, open_regular(directory, name) as file:
             yield file
 
     @contextmanager
     def writing(self, path: str) -> Iterator[BinaryIO]:
-        """A file to be written; it takes its name when the block ends, and leaves nothing if that raises."""
+        """Open a new file for writing; it gets its name when the block ends, and is removed if the block
+        raises.
+        """
         *above, name = split_path(path)
         with self.directory(tuple(above), is_made=True) as directory:
             hidden = hidden_name()
@@ -78,13 +82,15 @@ class Workspace:
                 with _checked(path):
                     os.rename(hidden, name, src_dir_fd=directory, dst_dir_fd=directory)
             except BaseException:
-                with suppress(FileNotFoundError):  # somebody removed the directory under our eyes
+                with suppress(FileNotFoundError):  # a concurrent process removed the directory
                     os.unlink(hidden, dir_fd=directory)
                 raise
 
     @contextmanager
     def staging(self) -> Iterator[int]:
-        """A directory of ours at the top of the workspace, gone with all in it when the block ends."""
+        """Yield a new directory at the top of the workspace; it is removed with its content when the block
+        ends.
+        """
         hidden = hidden_name()
         os.mkdir(hidden, 0o700, dir_fd=self._root)
         try:
@@ -98,13 +104,13 @@ class Workspace:
 
 
 def hidden_name() -> str:
-    """A name that nobody else gives."""
+    """Return a unique hidden name."""
     return f"{OURS}-{secrets.token_hex(8)}"
 
 
 @contextmanager
 def open_regular(directory: int, name: str) -> Iterator[BinaryIO]:
-    """The regular file of this name. Raises WorkspaceError for links, directories, devices and FIFOs."""
+    """Open the regular file of this name. Raises WorkspaceError for links, directories, devices and FIFOs."""
     with _checked(name):
         descriptor = os.open(name, _FILE, dir_fd=directory)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -115,10 +121,10 @@ def open_regular(directory: int, name: str) -> Iterator[BinaryIO]:
 
 
 def merge(source: int, target: int) -> None:
-    """Move all that is in one directory into another: directories are joined, files replaced.
+    """Move the content of one directory into another: directories are merged, files replaced.
 
-    Raises WorkspaceError, before anything is moved, when a file is in the way of a directory or the other way
-    round.
+    Raises WorkspaceError, before anything is moved, when a file conflicts with a directory of the same
+    name.
     """
     _check_places(source, target)
     _move_all(source, target)
@@ -132,7 +138,7 @@ def _check_places(source: int, target: int) -> None:
             continue
         if is_joined != is_directory(source, entry):
             is_, needed = ("a directory", "file") if is_joined else ("no directory", "directory")
-            raise WorkspaceError("not_a_regular_file", f"{entry!r} is {is_}: no {needed} can take its place")
+            raise WorkspaceError("not_a_regular_file", f"{entry!r} is {is_}: no {needed} can replace it")
         if is_joined:
             with _both(source, target, entry) as (inner, outer):
                 _check_places(inner, outer)
@@ -150,7 +156,7 @@ def _move_all(source: int, target: int) -> None:
 
 @contextmanager
 def _both(source: int, target: int, name: str) -> Iterator[tuple[int, int]]:
-    """The directories of this name in both, opened; in the target it is made if it is missing."""
+    """Open the directories of this name in both; create it in the target if it is missing."""
     inner = os.open(name, _DIRECTORY, dir_fd=source)
     try:
         outer = _below(target, name, is_made=True)
@@ -163,14 +169,15 @@ def _both(source: int, target: int, name: str) -> Iterator[tuple[int, int]]:
 
 
 def is_directory(directory: int, name: str) -> bool:
-    """Whether this entry is a directory itself, and not a link to one."""
+    """Return whether this entry is a directory, and not a link to one."""
     return stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
 
 
 def remove_tree(directory: int, name: str) -> None:
-    """Remove this entry and all below it, whatever it is; links are removed, not followed.
+    """Remove this entry and everything below it; links are removed, not followed.
 
-    However deep it is: what is below is brought to the top first, so two directories are open at a time.
+    Works at any depth: subdirectories are moved to the top first, so only two directories are open at a
+    time.
     """
     if not _unlinked(directory, name):
         top = _opened_to_remove(directory, name)
@@ -184,7 +191,7 @@ def remove_tree(directory: int, name: str) -> None:
 
 
 def _flatten(top: int, name: str) -> None:
-    """Remove this entry; directories in it come to the top under new names."""
+    """Remove this entry; its subdirectories move to the top under new names."""
     if _unlinked(top, name):
         return
     inner = _opened_to_remove(top, name)
@@ -198,7 +205,7 @@ def _flatten(top: int, name: str) -> None:
 
 
 def _unlinked(directory: int, name: str) -> bool:
-    """Remove it, unless it is a directory. Linux says EISDIR for one, others EPERM."""
+    """Remove an entry that is not a directory. Linux returns EISDIR for a directory, other systems EPERM."""
     try:
         os.unlink(name, dir_fd=directory)
     except FileNotFoundError:
@@ -217,7 +224,7 @@ def _opened_to_remove(directory: int, name: str) -> int:
 
 
 def _below(at: int, step: str, *, is_made: bool) -> int:
-    """The directory of this name in another. Raises WorkspaceError."""
+    """Open the directory of this name in another. Raises WorkspaceError."""
     is_new = False
     if is_made:
         try:
@@ -228,20 +235,20 @@ def _below(at: int, step: str, *, is_made: bool) -> int:
     with _checked(step):
         opened = os.open(step, _DIRECTORY, dir_fd=at)
     if is_new:
-        os.fchmod(opened, DIRECTORY_MODE)  # the mask of this process took some of it
+        os.fchmod(opened, DIRECTORY_MODE)  # the umask of this process removed some bits
     return opened
 
 
 @contextmanager
 def _checked(name: str) -> Iterator[None]:
-    """What the kernel refuses, in our words."""
+    """Convert errors of the kernel to WorkspaceError."""
     try:
         yield
     except IsADirectoryError:
         raise WorkspaceError("not_a_regular_file", f"{name!r} is a directory") from None
     except OSError as error:
         if error.errno in _NOT_THERE:
-            raise WorkspaceError("file_not_found", f"there is no {name!r}") from None
+            raise WorkspaceError("file_not_found", f"{name!r} does not exist") from None
         if error.errno in _NOT_OURS:
             raise WorkspaceError(
                 "not_a_regular_file", f"{name!r} is a link, or no file or directory"

@@ -1,4 +1,4 @@
-"""Listing: the files below a path, in order, as far as there are not too many."""
+"""Lists the files below a path, in order, up to a limit."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from cograil.workspace.confined_tree import Workspace, open_regular
 from cograil.workspace.workspace_paths import OURS, PathParts, WorkspaceError, split_path
 
 MAX_FILES = 100_000
-MAX_SEEN = 2 * MAX_FILES  # with directories, and with what is left out
-MAX_CHARACTERS = 32 * 1024**2  # of all their paths: some thousand of the longest would fill the memory
+MAX_SEEN = 2 * MAX_FILES  # includes directories and excluded entries
+MAX_CHARACTERS = 32 * 1024**2  # total length of all paths: some thousand of the longest would fill the memory
 DEEPEST_WALK = 256
 
 
 def list_files(
     workspace: Workspace, path: str, *, recursive: bool = True, excludes: Sequence[str] = ()
 ) -> list[str]:
-    """The files below this path, relative to it; of a file, its name. Raises WorkspaceError.
+    """Return the files below this path, relative to it; for a file, its name. Raises WorkspaceError.
 
-    A pattern leaves out what it matches by name or by path, and all that is below it. Links are files here:
-    they are named and never followed.
+    A pattern excludes the entries that it matches by name or by path, and everything below them. Links
+    count as files: they are listed and never followed.
     """
     steps = split_path(path, is_root_allowed=True)
     if steps and _is_file(workspace, steps):
@@ -38,15 +38,16 @@ def list_files(
 def walk(
     workspace: Workspace, steps: PathParts, *, recursive: bool = True, excludes: Sequence[str] = ()
 ) -> Iterator[str]:
-    """The paths of everything but directories, relative to this directory. Each is opened by its steps.
+    """Yield the paths of everything but directories, relative to this directory. Each is opened step by
+    step.
 
-    Raises WorkspaceError, also when a directory is gone, or is none any more, before its turn comes.
+    Raises WorkspaceError, also when a directory is removed or replaced during the walk.
     """
     pending, seen = [""], _Seen()
     while pending:
         relative = pending.pop()
         if relative.count("/") >= DEEPEST_WALK:
-            raise WorkspaceError("too_deep", f"directories nested more than {DEEPEST_WALK} deep")
+            raise WorkspaceError("too_deep", f"directories are nested more than {DEEPEST_WALK} levels deep")
         with _entered(workspace, steps, relative) as directory:
             for name, is_directory in _entries(directory, relative, seen):
                 path_below = f"{relative}/{name}" if relative else name
@@ -59,39 +60,39 @@ def walk(
 
 
 class _Seen:
-    """How much a walk came across: a tree may have more entries than there is memory for."""
+    """The size of a walk, which is bounded because a tree may have more entries than fit into memory."""
 
     def __init__(self) -> None:
         self._count = self._characters = 0
 
     def add(self, characters: int) -> None:
-        """One more, with a path of this length. Raises WorkspaceError when that is too much."""
+        """Count an entry with a path of this length. Raises WorkspaceError beyond the limit."""
         self._count += 1
         self._characters += characters
         if self._count > MAX_SEEN or self._characters > MAX_CHARACTERS:
-            raise WorkspaceError("too_many_files", "there are more files and directories than may be named")
+            raise WorkspaceError("too_many_files", "there are too many files and directories to list")
 
 
 def changed(name: str) -> WorkspaceError:
-    """Somebody else is at work in the workspace."""
+    """Return the error for a concurrent change of the workspace."""
     return WorkspaceError("workspace_changed", f"{name!r} changed while it was read")
 
 
 @contextmanager
 def _entered(workspace: Workspace, steps: PathParts, relative: str) -> Iterator[int]:
-    """A directory of the walk, opened."""
+    """Open a directory of the walk."""
     with ExitStack() as stack:
         try:
             at = stack.enter_context(workspace.directory((*steps, *filter(None, relative.split("/")))))
         except WorkspaceError:
-            if not relative:  # that is where the walk begins
+            if not relative:  # the walk begins here
                 raise
             raise changed(relative) from None
         yield at
 
 
 def _entries(directory: int, relative: str, seen: _Seen) -> list[tuple[str, bool]]:
-    """What is in a directory, and whether it is one itself; the last name first."""
+    """Return the entries of a directory and whether each is a directory; the last name first."""
     names = []
     with os.scandir(directory) as entries:
         for entry in entries:

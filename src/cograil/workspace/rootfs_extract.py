@@ -1,8 +1,8 @@
-"""Extracting a root file system: a tar with links in it, which are made but never followed.
+"""Extracts a root file system from a tar: its links are created but never followed.
 
 Every directory on the way to an entry is opened by its name in the one before it, and a link is refused
-there; so nothing lands outside, wherever a link leads. Devices and FIFOs are skipped and told. Who owned a
-file, and whether it ran as somebody else (setuid), is forgotten.
+there; so nothing is written outside. Devices and FIFOs are skipped and reported. Owners and the setuid and
+setgid bits are not restored.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SHELLS = (("bin", "sh"), ("usr", "bin", "sh"))
 
 @dataclass(slots=True)
 class RootExtracted(Extracted):
-    """What came out of it; whether there is something that may be /bin/sh."""
+    """The result of the extraction; whether the file system has a shell at /bin/sh."""
 
     links: int = 0
     has_shell: bool = False
@@ -45,9 +45,9 @@ class RootExtracted(Extracted):
 def extract_root(
     archive: BinaryIO, directory: Path, *, owner: int | None = None, bounds: ArchiveBounds = ROOT_BOUNDS
 ) -> RootExtracted:
-    """Unpack a tar or tar.gz into an empty directory. Raises WorkspaceError; then some of it may be there.
+    """Extract a tar or tar.gz into an empty directory. Raises WorkspaceError; then a part may be extracted.
 
-    With `owner`, all of it belongs to that user and group.
+    With `owner`, everything belongs to that user and group.
     """
     source = archive if isinstance(archive, BufferedReader) else BufferedReader(cast("RawIOBase", archive))
     kind = GzipReader if source.peek(2).startswith(b"\x1f\x8b") else _PlainReader
@@ -56,11 +56,11 @@ def extract_root(
             return _RootExtractor(kind(source, bounds), into, owner).run()
     finally:
         if source is not archive:
-            source.detach()  # or it would be closed, and it is not ours
+            source.detach()  # keeps the file open: it belongs to the caller
 
 
 class _PlainReader(GzipReader):
-    """What is in a file that is not packed."""
+    """Reads a file that is not compressed."""
 
     def __init__(self, plain: BinaryIO, bounds: ArchiveBounds) -> None:
         self._packed = plain
@@ -75,7 +75,7 @@ class _PlainReader(GzipReader):
 
 
 class _RootExtractor(TarExtractor):
-    """One root file system on its way into an empty directory."""
+    """The extraction of one root file system into an empty directory."""
 
     _found: RootExtracted
 
@@ -85,10 +85,10 @@ class _RootExtractor(TarExtractor):
         self._owner = owner
         self._modes: dict[PathParts, int] = {
             (): 0o755
-        }  # of directories: a read-only one still has to be filled
+        }  # modes of directories, set last: a read-only one still has to be filled
 
     def run(self) -> RootExtracted:
-        """All of it."""
+        """Extract everything."""
         super().run()
         if not self._found.files:
             raise WorkspaceError("archive_format", "this is not a tar archive of a root file system")
@@ -124,7 +124,7 @@ class _RootExtractor(TarExtractor):
 
     @contextmanager
     def _place(self, steps: PathParts) -> Iterator[int]:
-        """The directory of this entry, with nothing of its name in it."""
+        """Open the directory of this entry; an existing entry of its name is removed."""
         self._make(steps[:-1])
         with self._into.directory(steps[:-1]) as directory:
             try:
@@ -148,12 +148,14 @@ class _RootExtractor(TarExtractor):
         self._found.bytes += size
 
     def _tie(self, steps: PathParts, target: bytes, *, is_hard: bool) -> None:
-        """A link is text: it is made, not looked at. A hard link is one more name of a file that is there."""
+        """Create a link. A symbolic link is text and is not resolved. A hard link is another name of an
+        extracted file.
+        """
         if is_hard:
             self._name_again(steps, _steps(target))
         else:
             if not target or b"\0" in target or len(target) > 4095:
-                raise WorkspaceError("unsafe_entry", f"{_shown(target)} is nowhere that a link can lead")
+                raise WorkspaceError("unsafe_entry", f"{_shown(target)} cannot be the target of a link")
             with self._place(steps) as directory:
                 os.symlink(os.fsdecode(target), steps[-1], dir_fd=directory)
                 if self._owner is not None:
@@ -162,7 +164,7 @@ class _RootExtractor(TarExtractor):
 
     def _name_again(self, steps: PathParts, target: PathParts) -> None:
         if not target or target == steps:
-            raise WorkspaceError("unsafe_entry", f"{'/'.join(steps)!r} is a hard link to nothing")
+            raise WorkspaceError("unsafe_entry", f"{'/'.join(steps)!r} is a hard link to a missing file")
         try:
             with self._into.directory(target[:-1]) as source, self._place(steps) as directory:
                 status = os.stat(target[-1], dir_fd=source, follow_symlinks=False)
@@ -171,7 +173,7 @@ class _RootExtractor(TarExtractor):
                 os.link(target[-1], steps[-1], src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError:
             raise WorkspaceError(
-                "unsafe_entry", f"{'/'.join(steps)!r} is a hard link to nothing that came before it"
+                "unsafe_entry", f"{'/'.join(steps)!r} is a hard link to a file that does not precede it"
             ) from None
 
     def _own(self, descriptor: int) -> None:
@@ -180,7 +182,7 @@ class _RootExtractor(TarExtractor):
 
 
 def _steps(name: bytes) -> PathParts:
-    """The names that lead to an entry; unlike in a workspace, they may hold what file systems allow."""
+    """Return the steps to an entry; unlike in a workspace, all names of the file system are allowed."""
     steps = tuple(os.fsdecode(step) for step in name.split(b"/") if step not in (b"", b"."))
     if name.startswith(b"/") or b".." in name.split(b"/") or b"\0" in name:
         raise WorkspaceError("unsafe_path", f"{_shown(name)} leads out of the root file system")

@@ -1,4 +1,4 @@
-"""Archives: a file or a directory as tar.gz, streamed, whatever else happens in the workspace meanwhile."""
+"""Creates archives: a file or a directory as tar.gz, streamed, while the workspace may change."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ def write_archive(
     most_bytes: int = MAX_BYTES,
     on_skipped: Callable[[str], None] = lambda path: None,
 ) -> int:
-    """Write `source` as tar.gz to `target`; how many files are in it. Raises WorkspaceError.
+    """Write `source` as tar.gz to `target`; return the number of files. Raises WorkspaceError.
 
-    Entries are named relative to the directory. Links, devices and FIFOs are left out, and told. A target
-    inside its own source is not in itself. Only regular files are opened, by their steps: nothing leads out.
+    Entries are named relative to the directory. Links, devices and FIFOs are left out and reported. A
+    target inside its own source is left out. Only regular files are opened, step by step: nothing leads
+    out.
     """
     steps = split_path(source, is_root_allowed=True)
     count, left = 0, most_bytes
@@ -42,7 +43,7 @@ def write_archive(
                 with workspace.directory(above) as directory, open_regular(directory, last) as file:
                     left -= _add(archive, name, file, left)
             except WorkspaceError as error:
-                if error.code == "file_not_found":  # it was there a moment ago
+                if error.code == "file_not_found":  # it was removed since it was listed
                     raise changed(name) from None
                 if error.code != "not_a_regular_file":
                     raise
@@ -55,7 +56,7 @@ def write_archive(
 
 
 def _sources(workspace: Workspace, steps: PathParts) -> Iterator[tuple[str, PathParts, str]]:
-    """The name of each entry, and where it is: the steps to its directory, and its name there."""
+    """Yield the name of each entry, the steps to its directory, and its name there."""
     if steps:
         with workspace.directory(steps[:-1]) as directory:
             try:
@@ -74,10 +75,14 @@ def _sources(workspace: Workspace, steps: PathParts) -> Iterator[tuple[str, Path
 
 
 def _add(archive: tarfile.TarFile, name: str, file: BinaryIO, left: int) -> int:
-    """Add one file; how long it is. Raises WorkspaceError when it is too large, or shrinks under our eyes."""
+    """Add one file; return its size. Raises WorkspaceError when it is too large, or shrinks while it is
+    read.
+    """
     status = os.fstat(file.fileno())
     if status.st_size > left:
-        raise WorkspaceError("too_large", f"{name!r} is {status.st_size:,} bytes long, {left:,} are left")
+        raise WorkspaceError(
+            "too_large", f"{name!r} is {status.st_size:,} bytes long, and only {left:,} bytes are left"
+        )
     entry = tarfile.TarInfo(name)
     entry.size, entry.mtime = status.st_size, int(status.st_mtime)
     entry.mode = 0o755 if status.st_mode & 0o111 else 0o644

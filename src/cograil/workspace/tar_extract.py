@@ -1,7 +1,8 @@
-"""Extracting a tar.gz of unknown origin: bounded, without links, all of it or nothing.
+"""Extracts an untrusted tar.gz: bounded, without links, completely or not at all.
 
-It is unpacked into a directory of ours first. Only when the last byte was fine is it moved to where it
-belongs: directories are joined, files replaced. Links and devices are skipped and told, never made.
+The archive is extracted into a new directory first. After its last byte was valid, the content is moved to
+the target: directories are merged, files replaced. Links and devices are skipped and reported, never
+created.
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ from cograil.workspace.tar_headers import (
 from cograil.workspace.workspace_paths import PathParts, WorkspaceError, split_path
 
 CHUNK = 256 * 1024
-GZIP = 31  # zlib's word for the gzip format
-MAX_SKIPPED = 100  # that are told by name
-FREE_PARTS = 1_000  # of gzip, that may hold next to nothing: each takes longer to begin than to read
-HEADERS_EACH = 4  # of one entry: its own, and what may come before it
+GZIP = 31  # zlib's value for the gzip format
+MAX_SKIPPED = 100  # skipped entries that are reported by name
+FREE_PARTS = 1_000  # gzip members, which may be almost empty: each takes longer to begin than to read
+HEADERS_EACH = 4  # headers of one entry: its own, and its extensions
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveBounds:
-    """How much an archive may hold."""
+    """The limits of an archive."""
 
     bytes: int = 16 * 1024**3
-    entries: int = 100_000  # with the directories that they need
-    ratio: int = 200  # unpacked to packed, once it is large
-    free_bytes: int = 64 * 1024**2  # that may be packed as tightly as they like
+    entries: int = 100_000  # including the directories that they need
+    ratio: int = 200  # ratio of the extracted to the compressed size, for large archives
+    free_bytes: int = 64 * 1024**2  # bytes that may have any ratio
 
 
 @dataclass(slots=True)
 class Extracted:
-    """What came out of it."""
+    """The result of the extraction."""
 
     files: int = 0
     bytes: int = 0
@@ -54,10 +55,10 @@ class Extracted:
 def extract(
     workspace: Workspace, source: str, target: str, *, subdir: str = "", bounds: ArchiveBounds | None = None
 ) -> Extracted:
-    """Unpack the archive `source` into the directory `target`.
+    """Extract the archive `source` into the directory `target`.
 
-    Raises WorkspaceError for whatever is wrong with the archive, and then nothing has changed. With `subdir`
-    only what is below it comes out; a root folder that all entries share is passed over first.
+    Raises WorkspaceError for an invalid archive, and then changes nothing. With `subdir` only its content
+    is extracted; a root folder that all entries share is ignored.
     """
     to, wanted = split_path(target, is_root_allowed=True), split_path(subdir) if subdir else ()
     with workspace.reading(source) as packed, workspace.staging() as staged, Workspace(staged) as inner:
@@ -69,7 +70,7 @@ def extract(
 
 
 def _chosen(inner: Workspace, wanted: PathParts) -> PathParts:
-    """Where in the archive the wanted directory is."""
+    """Return the path of the wanted directory in the archive."""
     if not wanted:
         return ()
     with inner.directory(()) as top:
@@ -85,7 +86,7 @@ def _chosen(inner: Workspace, wanted: PathParts) -> PathParts:
 
 
 class GzipReader:
-    """What is in a gzip file, within the bounds."""
+    """Reads the content of a gzip file, within the bounds."""
 
     def __init__(self, packed: BinaryIO, bounds: ArchiveBounds) -> None:
         self._packed = packed
@@ -93,20 +94,20 @@ class GzipReader:
         self._unpacker = zlib.decompressobj(GZIP)
         self._input = packed.read(CHUNK)
         self._taken = len(self._input)
-        self._ready = memoryview(b"")  # a slice of it does not copy
+        self._ready = memoryview(b"")  # slices of it are not copied
         self._given = self._parts = 0
         if self._input[:2] != b"\x1f\x8b":
             raise WorkspaceError("archive_format", "this is not a tar.gz archive")
 
     def take(self, most: int) -> memoryview:
-        """Some bytes, at most this number; none at the end. Raises WorkspaceError."""
+        """Return at most this number of bytes; none at the end. Raises WorkspaceError."""
         if not self._ready:
             self._ready = memoryview(self._unpack())
         taken, self._ready = self._ready[:most], self._ready[most:]
         return taken
 
     def exactly(self, count: int) -> Iterator[memoryview]:
-        """This number of bytes, piece by piece. Raises WorkspaceError when there are fewer."""
+        """Yield this number of bytes in pieces. Raises WorkspaceError when there are fewer."""
         while count:
             part = self.take(count)
             if not part:
@@ -115,7 +116,7 @@ class GzipReader:
             yield part
 
     def block(self) -> bytes | None:
-        """The next 512 bytes, or None at the end."""
+        """Return the next 512 bytes, or None at the end."""
         first = self.take(BLOCK)
         return b"".join([first, *self.exactly(BLOCK - len(first))]) if first else None
 
@@ -125,7 +126,7 @@ class GzipReader:
                 part = self._unpacker.decompress(self._input, CHUNK)
             except zlib.error as error:
                 raise WorkspaceError("archive_corrupt", f"the archive is damaged: {error}") from None
-            self._input = self._unpacker.unconsumed_tail  # at its end zlib may tell it twice
+            self._input = self._unpacker.unconsumed_tail  # at its end zlib may report it twice
             if part:
                 return self._counted(part)
             if not self._unpacker.eof and not self._input and not self._refill():
@@ -133,16 +134,16 @@ class GzipReader:
         return b""
 
     def _begin_next(self) -> bool:
-        """Files of gzip may stand one behind the other. Whether there is another one."""
+        """Begin the next gzip member of the file; return whether there is one."""
         self._input = self._unpacker.unused_data
         if not self._input and not self._refill():
             return False
         self._unpacker = zlib.decompressobj(GZIP)
         if self._input[:1] != b"\x1f":
-            raise WorkspaceError("archive_corrupt", "something else follows the archive")
+            raise WorkspaceError("archive_corrupt", "the archive is followed by other data")
         self._parts += 1
         if self._parts > FREE_PARTS and self._parts * BLOCK > self._given:
-            raise WorkspaceError("archive_bomb", "the archive is in more pieces than it has blocks")
+            raise WorkspaceError("archive_bomb", "the archive has more gzip members than blocks")
         return True
 
     def _refill(self) -> bool:
@@ -156,25 +157,29 @@ class GzipReader:
         if self._given > bounds.bytes:
             raise WorkspaceError("archive_too_large", f"the archive holds more than {bounds.bytes:,} bytes")
         if self._given > bounds.free_bytes and self._given > bounds.ratio * self._taken:
-            raise WorkspaceError("archive_bomb", "the archive unpacks to far more than it is")
+            raise WorkspaceError(
+                "archive_bomb", "the extracted size is too large for the size of the archive"
+            )
         return part
 
 
 class TarExtractor:
-    """One archive on its way into an empty directory."""
+    """The extraction of one archive into an empty directory."""
 
     def __init__(self, stream: GzipReader, into: Workspace) -> None:
         self._stream = stream
         self._into = into
         self._found = Extracted()
         self._headers = self._entries = 0
-        self._spelled: dict[int, int] = {}  # each path by what it is regardless of case: hashes, for memory
-        self._name: bytes | None = None  # what an extension says of the next entry
+        self._spelled: dict[
+            int, int
+        ] = {}  # the kind of each path, regardless of case; by hash, to save memory
+        self._name: bytes | None = None  # fields of an extension for the next entry
         self._size: int | None = None
         self._link: bytes | None = None
 
     def run(self) -> Extracted:
-        """All of it."""
+        """Extract everything."""
         while (block := self._stream.block()) is not None and (header := read_header(block)) is not None:
             self._headers += 1
             if self._headers > HEADERS_EACH * self._stream.bounds.entries:
@@ -185,7 +190,7 @@ class TarExtractor:
                 self._count()
                 self._add(header)
                 self._name = self._size = self._link = None
-        while self._stream.take(CHUNK):  # the padding, and the checksum behind it
+        while self._stream.take(CHUNK):  # the padding and the checksum after it
             pass
         return self._found
 
@@ -196,7 +201,7 @@ class TarExtractor:
 
     def _extend(self, header: Header) -> None:
         if header.size > MAX_EXTENSION:
-            raise bad_header("an extension of more than 64 KiB")
+            raise bad_header("an extension has more than 64 KiB")
         content = self._content(header.size)
         if header.kind == "long_name":
             self._name = content.split(b"\0", 1)[0]
@@ -236,20 +241,20 @@ class TarExtractor:
         self._found.bytes += size
 
     def _spell(self, steps: PathParts) -> None:
-        """Remember a path, and the directories above it, which count as entries too.
+        """Record a path and its parent directories, which count as entries too.
 
-        Raises WorkspaceError for one that differs from another only in its case, or in how its accents are
-        written: elsewhere both are one file.
+        Raises WorkspaceError for a path that differs from another only in case or in the Unicode form of
+        its accents: on other systems both are the same file.
         """
         plain = tuple(normalize("NFC", step).lower() for step in steps)
         for depth in range(len(steps), 0, -1):
             key, spelling = hash(plain[:depth]), hash(steps[:depth])
             if (known := self._spelled.get(key)) == spelling:
-                return  # and so are those above it
+                return  # and so are its parents
             if known is not None:
                 raise WorkspaceError(
                     "name_collision",
-                    f"the archive holds {'/'.join(steps[:depth])!r} in another spelling, too",
+                    f"the archive holds {'/'.join(steps[:depth])!r} in two spellings",
                 )
             self._spelled[key] = spelling
             if depth < len(steps):

@@ -1,4 +1,4 @@
-"""What a path inside a workspace may be, before any file system is asked."""
+"""Validation of paths inside a workspace, without access to the file system."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import re
 from cograil.errors import UsageError
 
 MAX_NAME, MAX_PATH, DEEPEST = 255, 1024, 32
-OURS = ".cograil"  # names that begin so are not for others
+OURS = ".cograil"  # prefix of names that are reserved for cograil
 
-# What would be obeyed where a name is shown: control characters, ends of lines, changes of direction. And
-# halves of characters. Spaces of all kinds and joiners are in names that people give.
+# Characters that change how a name is displayed: control characters, line ends, direction marks; and lone
+# surrogates. Spaces of all kinds and joiners are common in names.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 PathParts = tuple[str, ...]
 
 
 class WorkspaceError(UsageError):
-    """Something in or about a workspace is not as it has to be; `code` says what."""
+    """A workspace, path or archive is invalid; `code` says why."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -25,10 +25,10 @@ class WorkspaceError(UsageError):
 
 
 def split_path(path: str, *, is_root_allowed: bool = False) -> PathParts:
-    """The names that lead from the workspace to this path. Raises WorkspaceError.
+    """Return the steps from the workspace to this path. Raises WorkspaceError.
 
-    A path is relative and goes nowhere but down. `.` and a slash at the end mean nothing; the workspace
-    itself is a path only where that is allowed.
+    A path is relative and never leads upwards. `.` and a trailing slash are ignored; the workspace itself
+    is a valid path only with `is_root_allowed`.
     """
     if path.startswith("/") or "\\" in path:
         raise WorkspaceError("unsafe_path", f"{_shown(path)} is not a relative path with slashes")
@@ -43,15 +43,17 @@ def split_path(path: str, *, is_root_allowed: bool = False) -> PathParts:
 
 
 def check_name(name: str) -> None:
-    """Raises WorkspaceError for a name that no file of ours may have."""
+    """Raise WorkspaceError for a name that a file may not have."""
     if _UNSAFE.search(name):
-        raise WorkspaceError("unsafe_name", f"{_shown(name)} holds characters that no name should")
+        raise WorkspaceError(
+            "unsafe_name", f"{_shown(name)} contains characters that are not allowed in a name"
+        )
     if name in ("", ".", "..") or "/" in name:
-        raise WorkspaceError("unsafe_path", f"{_shown(name)} leads somewhere else")
+        raise WorkspaceError("unsafe_path", f"{_shown(name)} leads to another directory")
     if len(name.encode()) > MAX_NAME:
-        raise WorkspaceError("unsafe_path", f"{_shown(name)} is longer than a name may be")
+        raise WorkspaceError("unsafe_path", f"{_shown(name)} is too long for a name")
     if name.startswith(OURS):
-        raise WorkspaceError("reserved_name", f"names that begin with {OURS} are not yours to give")
+        raise WorkspaceError("reserved_name", f"names that begin with {OURS} are reserved")
 
 
 def _shown(text: str) -> str:

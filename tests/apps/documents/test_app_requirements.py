@@ -107,7 +107,7 @@ def test_a_loop_of_an_app_that_dies_stops_its_worker_at_once() -> None:
         [sys.executable, "-c", DYING], capture_output=True, text=True, timeout=60, check=False
     )
     before, _, after = done.stdout.partition("stopped")
-    assert "a part of the app ended, stopping the worker" in before
+    assert "a background loop of the app ended, stopping the worker" in before
     assert "no such folder" in before
     assert after.strip() == ""
     assert done.returncode == 1

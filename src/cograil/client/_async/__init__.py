@@ -1,1 +1,1 @@
-"""The parts of the client of those who await; `waiting` is written from them: see tools/clients.py."""
+"""The parts of the asynchronous client; `make docs` generates `_sync` from them: see tools/clients.py."""

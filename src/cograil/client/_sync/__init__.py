@@ -1,1 +1,1 @@
-"""The parts of the client of those who wait, written from `awaiting` by `make docs`; do not edit."""
+"""The parts of the synchronous client, generated from `_async` by `make docs`; do not edit."""

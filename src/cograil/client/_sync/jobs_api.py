@@ -140,7 +140,7 @@ class JobsApi(Transport):
     # -- reading ------------------------------------------------------------------------------------
 
     def job(self, job_id: str, *, nodes: Literal["all", "top", "none"] = "all") -> JobWithNodes:
-        """A job with its nodes; `top` leaves out the children of fan-outs."""
+        """Return a job with its nodes; `top` leaves out the children of fan-outs."""
         params = None if nodes == "all" else {"nodes": nodes}
         job: JobWithNodes = self._ask("GET", f"/jobs/{step(job_id)}", params=params)
         return job

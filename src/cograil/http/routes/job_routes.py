@@ -285,7 +285,7 @@ def submission_of(call: Call, body: NewJobBody) -> Submission:
 
 
 def with_hop(call: Call, labels: dict[str, str] | None) -> dict[str, str] | None:
-    """Return these labels with the hop count, if an event of ours caused this request."""
+    """Return these labels with the hop count, if an event of cograil caused this request."""
     hop = call.headers.get(HOP)
     return labels if hop is None else {**(labels or {}), HOP: hop}
 

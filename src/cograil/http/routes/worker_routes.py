@@ -352,7 +352,7 @@ async def _held_task(call: Call, tx: Transaction, body: TaskReport) -> HeldTask:
         raise StaleAttempt(body.task_id)  # the task of another worker
     for name, claimed, actual in _claimed_ids(body, task):
         if claimed is not None and claimed != actual:
-            raise Refusal(422, "not_this_task", f"{name} is not that of the task", f"/{name}")
+            raise Refusal(422, "not_this_task", f"{name} does not belong to the task", f"/{name}")
     return task
 
 

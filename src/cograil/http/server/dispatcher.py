@@ -216,7 +216,7 @@ class Dispatcher(Generic[ContextT]):
         caller = await self.context.keys.caller(
             headers, address, allows_stale_auth=endpoint.allows_stale_auth
         )
-        scope["cograil.caller"] = caller  # for middleware that wants to know who was refused
+        scope["cograil.caller"] = caller  # for middleware that logs refused callers
         if not caller.key_id:
             reject_foreign_origin(headers, self.context.settings.host)
         if not caller.may(*endpoint.requires):

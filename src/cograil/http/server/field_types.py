@@ -16,7 +16,7 @@ MAX_LABELS, MAX_LABEL_KEY, MAX_LABEL = 64, 63, 255
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 TIMESTAMP, LABEL, NAME = "invalid_timestamp", "invalid_label", "invalid_name"
-CODES = frozenset({TIMESTAMP, LABEL, NAME})  # our names for these errors are the codes of the response
+CODES = frozenset({TIMESTAMP, LABEL, NAME})  # the names of these errors are the codes of the response
 
 
 def _moment(value: object) -> object:

@@ -1,8 +1,8 @@
 """Lingering close: lets a client read the response before the connection ends.
 
-A request may be rejected while its body is still being sent. If the socket is closed then, the kernel answers
-the rest with a reset, and the client loses the response. So only our side is closed first, and a bounded
-part of the rest is read and discarded.
+A request may be rejected while its body is still being sent. If the socket is closed then, the kernel
+answers the rest with a reset, and the client loses the response. So only the server's side is closed first,
+and a bounded part of the rest is read and discarded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PageCursors of paginated lists: signed, so that a cursor of another list or tenant is rejected."""
+"""Cursors of paginated lists: signed, so that a cursor of another list or tenant is rejected."""
 
 from __future__ import annotations
 

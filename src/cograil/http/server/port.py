@@ -96,7 +96,7 @@ async def serving(
         http=_protocol(render_error),
         ws=WebSocketProtocol,
         proxy_headers=False,  # the dispatcher decides which proxies to trust
-        # Longer than our own: uvicorn logs an error when this one expires.
+        # Longer than the server's own grace period, because uvicorn logs an error when this one expires.
         timeout_graceful_shutdown=round(SHUTDOWN_SECONDS + LINGER_SECONDS) + 2,
     )
     server = _Server(config)

@@ -73,7 +73,7 @@ MAX_PROBLEMS = 50
 _OTHER_NAMES = {"input": "input_params", "inputs": "input_params", "params": "input_params"}
 TENANT = ("tenant", "tenant_id")  # only the key decides the tenant
 
-# Error types of pydantic -> our error codes. All others are invalid_value.
+# Error types of pydantic -> error codes of the API. All others are invalid_value.
 _CODES = {
     "extra_forbidden": "unknown_field",
     "missing": "missing_field",

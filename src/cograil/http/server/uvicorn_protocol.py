@@ -1,4 +1,5 @@
-"""The HTTP/1.1 protocol of a connection: unreadable requests get our error format, and input is bounded.
+"""The HTTP/1.1 protocol of a connection: unreadable requests get the API's error format, and input is
+bounded.
 
 uvicorn answers an unreadable request with a line of text and accepts headers without a limit. Between two
 requests its keep-alive timeout applies, as long as the client sends nothing.
@@ -180,7 +181,7 @@ class Protocol(HttpToolsProtocol):
         self.transport.close()
 
 
-# New ones each time: a shared exception would collect the frames of every raise.
+# Created for each use: a shared exception would collect the frames of every raise.
 
 
 def _method_not_allowed() -> Refusal:

@@ -1,7 +1,7 @@
 -- name: acquire_lease
--- Under the lock of the name. Free is what was released, is over, or whose job has ended. Only a free row is
--- locked, so nobody's heartbeat waits for one who is refused; and it is locked for update, so what is written
--- after a check is waited for, and a heartbeat that is being committed too: the row counts as it then is.
+-- Requires the lock of the name. A lease is free when it was released, has expired, or its job has ended. Only a free
+-- row is locked, so a refused caller never delays the holder's heartbeat. It is locked for update, so the statement
+-- waits for a concurrent check or heartbeat and reads the row again.
 with free_lease as materialized (
   select 1 from cograil.leases l
   where tenant_id = %(tenant)s and name = %(name)s and (holder is null or case

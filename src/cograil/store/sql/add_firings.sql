@@ -1,5 +1,5 @@
 -- name: add_firings
--- One row for each moment: it is the right to submit its job. What was missed or refused may be made good later.
+-- One row per due time: it is the right to submit its job. A missed or refused due time may be made up later.
 insert into cograil.firings as f (tenant_id, schedule, due_at, outcome, is_backfill, job_id, error)
 select u.tenant_id, u.schedule, u.due_at, u.outcome, u.is_backfill, u.job_id, u.error
 from unnest(%(fired_tenant_id)s::text[], %(fired_schedule)s::text[], %(fired_due_at)s::timestamptz[],

@@ -1,8 +1,8 @@
 -- name: admit_jobs
--- The first of the jobs that wait under each of these limits may begin, as many as there are places; they are
--- told so. Asked under the locks of the limits. Passed over are a job that is paused, for it would begin
--- nothing with its place (its resume looks again), and one that somebody is writing: they may wait for a
--- task that we have just let go. Who is under another limit than the first in line waits until he is the first.
+-- Admits the first jobs that wait under each of these limits, as many as there are free slots, and notifies them.
+-- Requires the locks of the limits. Skips paused jobs, which would start nothing with the slot (their resume checks
+-- again), and locked jobs, whose writer may wait for a task that this transaction has just admitted. A job whose
+-- limit differs from that of the first in line waits until it is first.
 with requests as materialized (
   select * from unnest(%(asked_key)s::text[], %(asked_concurrency)s::int[], %(asked_rate)s::double precision[],
     %(asked_per_seconds)s::double precision[], %(asked_places)s::int[])

@@ -1,5 +1,5 @@
 -- name: answer_record
--- The first answer of the latest turn counts. Its time begins anew.
+-- Only the first answer of the latest turn counts. The time of the record starts again.
 update cograil.idempotency
 set answer = %(answer)s::json, state = %(state)s, answered_at = clock_timestamp(), is_open = false,
     turn_until = null, expires_at = clock_timestamp() + keep_seconds * interval '1 second'

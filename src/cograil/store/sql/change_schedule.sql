@@ -1,5 +1,5 @@
 -- name: change_schedule
--- What was fired stays as it was; who holds the lock fires first.
+-- Past firings stay unchanged; a concurrent firing that holds the lock comes first.
 update cograil.schedules
 set workflow_id = %(workflow)s, version = %(version)s, input = %(input)s::jsonb, due_input = %(due_input)s,
     priority = %(priority)s, cron = %(cron)s, timezone = %(timezone)s, overlap = %(overlap)s, missed = %(missed)s,

@@ -1,6 +1,6 @@
 -- name: check_lease
--- Until the transaction ends whoever would take the lease over waits for it. The holder's own heartbeat does not:
--- it changes no key.
+-- A transaction that would take the lease waits until this one ends. The holder's own heartbeat does not wait,
+-- because it changes no key.
 select 1 from cograil.leases l
 where tenant_id = %(tenant)s and name = %(name)s and fence = %(fence)s and holder is not null and case
   when job_id is null then lease_until > clock_timestamp()

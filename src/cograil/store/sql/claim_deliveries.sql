@@ -1,13 +1,12 @@
 -- name: claim_deliveries
--- What is due, a few for each origin, so that one that is slow or down is never walked for the others, and in turns for
--- its tenants. How many each origin and tenant may have is told for those that may not have the usual number; of origins
--- that have not taken anything yet only so many in all. Events of a job go to a destination one at a time in their order;
--- one that failed holds the later ones back for a while only. The claim ends by itself: who died while sending is
--- followed by another try with the same id and the same bytes. With one to a proven origin come some that follow it, for
--- the same claimer to send in order, up to the first that is not free: a job that says much would need a claim for each.
--- Nobody else can take those: the one before them never failed and is ours. `offset 0`: asked for each by its job;
--- joined, a plan made while there was little compares all with all. What signs a delivery to a subscription is what
--- the subscription says now.
+-- Claims due deliveries, a few per origin, so that the backlog of a slow origin is never scanned for the others, with
+-- the tenants in turn. `room` and `fresh` list the origins and tenants that may not have the usual number; unproven
+-- origins share one limit. Events of a job go to a destination one at a time, in order; a failed one holds the later
+-- ones back for a while only. The claim expires by itself: after a crash another try sends the same id and the same
+-- bytes. A delivery to a proven origin brings some that follow it, which the same relay sends in order, so that a job
+-- with many events does not need one claim for each. No other relay can take those: the one before them never failed
+-- and is held by this relay. `offset 0` keeps the subquery correlated by job; a join planned on small tables compares
+-- all rows with all rows. A delivery to a subscription is signed with the current secrets of the subscription.
 with recursive origins as (
   (select origin, tenant_id from cograil.deliveries where state = 'pending' order by origin, tenant_id limit 1)
   union all

@@ -1,6 +1,6 @@
 -- name: copy_nodes
--- Completed nodes go over with what they returned. Of a fan-out that is opened again the completed
--- children go over too, and the others are ready at once with the params they had.
+-- Copies completed nodes with their outputs. Of a reopened fan-out the completed children are copied too, and the
+-- others are ready at once with their old params.
 insert into cograil.nodes (job_id, node_id, tenant_id, status, attempt, task_id, parent, idx, not_before, taken_branch,
   total, expanded, ended, failed, input, output, error, started_at, finished_at)
 select %(new)s::uuid, n.node_id, n.tenant_id,

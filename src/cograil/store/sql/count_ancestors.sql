@@ -1,5 +1,5 @@
 -- name: count_ancestors
--- How many jobs are above the children of this one, itself included; looks no further than the limit.
+-- Counts the ancestors that a child of this job would have, the job included, up to the limit.
 with recursive ancestors(id, number) as (
   select %(job)s::uuid, 1
   union all

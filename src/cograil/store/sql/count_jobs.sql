@@ -1,6 +1,6 @@
 -- name: count_jobs
--- How many jobs there are in each state; of all from the index alone, of a workflow among its newest. Counting
--- stops at `most`: beyond that nobody minds the difference, and it would be reading all of them.
+-- Counts the jobs in each state: of all workflows from the index alone, of one workflow among its newest jobs. Stops
+-- at `most`, because counting further would read all jobs.
 select s.status, (select count(*) from (
     select from cograil.jobs j
     where j.tenant_id = %(tenant)s and j.status >= s.status and j.status <= s.status

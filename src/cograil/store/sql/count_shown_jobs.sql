@@ -1,5 +1,5 @@
 -- name: count_shown_jobs
--- As count_jobs, with those that wait for a person or a moment counted as `waiting` and not in their state.
+-- As count_jobs, but jobs that wait for a person or a time count as `waiting` and not in their state.
 with counted as (
   select s.status, (select count(*) from (
       select from cograil.jobs j

@@ -1,7 +1,7 @@
 -- name: delete_jobs
--- These jobs with all that is only theirs, at once. What others may still need stays: definitions, and
--- leases, slots and idempotency records, whose own time decides. Nodes and events of a period that will be
--- dropped are left to that: `by_rows` has the jobs of all others.
+-- Deletes these jobs with all rows that only they use. Definitions, leases, slots and idempotency records stay and
+-- expire by themselves. Nodes and events of a period that will be dropped are left to the drop: `by_rows` has the
+-- jobs of all others.
 with deleted_nodes as (delete from cograil.nodes where job_id = any(%(by_rows)s::uuid[])),
   e as (delete from cograil.events where job_id = any(%(by_rows)s::uuid[])),
   c as (delete from cograil.checkpoints where job_id = any(%(ids)s::uuid[])),

@@ -1,4 +1,4 @@
 -- name: delete_key
--- Only one that opens nothing any more.
+-- Deletes only a key that is revoked or expired.
 delete from cograil.keys
 where id = %(id)s::text and (revoked_at is not null or expires_at <= now())

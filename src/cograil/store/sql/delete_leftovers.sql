@@ -1,6 +1,6 @@
 -- name: delete_leftovers
--- Histories whose jobs are gone, in a period that is over and cannot be dropped: a retry came and ties a job
--- of it to an active one after others had gone without their rows. Each job has an event with the number 1.
+-- Deletes the events of deleted jobs in a period that has ended and cannot be dropped: a later retry connects one of
+-- its jobs to an active one after others were deleted without their rows. Each job has an event with the number 1.
 with orphaned_jobs as materialized (
   select e.job_id from cograil.events e
   where e.job_id >= %(first)s::uuid and e.job_id < %(until)s::uuid and e.seq = 1

@@ -1,6 +1,6 @@
 -- name: doctor_attempts_dense
--- I04: a node was dispatched, or a child job started for it, once for each attempt, 1 to the current one, and
--- never more often than its retry policy allows. Nodes that a retried job took over were dispatched in the job before.
+-- I04: a node was dispatched, or a child job started for it, once for each attempt from 1 to the current one, and
+-- never more often than its retry policy allows. Nodes that a retry copied were dispatched in the earlier job.
 with started_attempts as (
   select job_id, node_id, count(*) as times, count(distinct data ->> 'attempt') as numbers,
          max((data ->> 'attempt')::int) as last

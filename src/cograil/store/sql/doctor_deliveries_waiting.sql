@@ -1,6 +1,6 @@
 -- name: doctor_deliveries_waiting
--- L5: what is to be told, is due, and was not tried within the grace: by receiver, with the oldest. What nobody
--- has spread yet waits for any relay at all.
+-- L5: deliveries that are due and were not tried within the grace period, by receiver, with the oldest. Outbox rows
+-- that were not fanned out yet wait for any relay.
 select 'the outbox: ' || count(*) || ', the oldest for ' || extract(epoch from now() - min(o.at))::bigint || ' s'
 from cograil.outbox o having min(o.at) < now() - %(grace)s * interval '1 second'
 union all

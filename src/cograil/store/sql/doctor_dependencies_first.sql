@@ -1,7 +1,7 @@
 -- name: doctor_dependencies_first
--- I06: when a node became ready, all it depends on had ended; of an any_of, one had. A node is handed
--- out only after it became ready, a child only after its fan-out began. What a retried job took over
--- had ended in the job before.
+-- I06: when a node became ready, all of its dependencies had ended; of an any_of, one had. A node is dispatched only
+-- after it became ready, a child only after its fan-out began. Nodes that a retry copied had ended in the earlier
+-- job.
 with steps as materialized (
   select job_id, node_id, seq, type in ('node_completed', 'node_failed', 'node_skipped') as is_end,
          lead(seq, 1, 2147483647) over (partition by job_id, node_id order by seq) as until

@@ -1,6 +1,6 @@
 -- name: doctor_fan_out_counts
--- I07: a fan-out counts its children rightly: indices 0 to expanded - 1 once each, as many ended and
--- failed as it says, all of them there when it is completed, and more on the way while some are missing.
+-- I07: a fan-out counts its children correctly: indices 0 to expanded - 1 once each, as many ended and failed as it
+-- says, all of them present when it is completed, and an expansion pending while some are missing.
 with counted as (
   select p.job_id, p.node_id, p.status, p.total, p.expanded, p.ended, p.failed,
          count(c.node_id) as made, count(distinct c.idx) as indices, coalesce(max(c.idx), -1) as last,

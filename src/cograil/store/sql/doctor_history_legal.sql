@@ -1,6 +1,6 @@
 -- name: doctor_history_legal
--- I09: the events of a job and of each node are a legal chain of moves, and the last one agrees with the
--- status. A job that is cut short cancels its open nodes without an event of their own.
+-- I09: the events of a job and of each node are a legal chain of moves, and the last one agrees with the status. A
+-- job that ends early cancels its open nodes without an event for each.
 with steps as materialized (
   select job_id, node_id, type, lag(type, 1, '') over w as before, lead(seq) over w is null as is_last
   from cograil.events

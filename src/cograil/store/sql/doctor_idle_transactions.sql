@@ -1,5 +1,5 @@
 -- name: doctor_idle_transactions
--- L4: sessions that sit in a transaction and do nothing: they keep locks and old rows.
+-- L4: sessions that are idle in a transaction: they keep locks and old rows.
 select 'pid ' || a.pid || coalesce(' ' || nullif(a.application_name, ''), '')
 from pg_stat_activity a
 where a.datname = current_database() and a.state like 'idle in transaction%%'

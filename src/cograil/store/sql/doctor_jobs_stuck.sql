@@ -1,5 +1,5 @@
 -- name: doctor_jobs_stuck
--- L3: open jobs that wait for nothing: no task, no news, no moment to wake, no person, no other job.
+-- L3: open jobs that wait for nothing: no task, no inbox row, no wake-up time, no person, no other job.
 select j.id::text from cograil.jobs j
 where j.finished_at is null and j.wake_at is null
   and not exists (select 1 from cograil.tasks t where t.job_id = j.id)

@@ -1,5 +1,5 @@
 -- name: doctor_leases_over
--- L1: attempts whose worker is gone, or whose time is up, and that nobody took back within the grace.
+-- L1: attempts whose worker is gone or whose time is over, and that were not rescued within the grace period.
 select t.job_id::text || '/' || t.node_id
 from cograil.tasks t left join cograil.processes p on p.id = t.worker_id
 where t.state = 'running'

@@ -1,5 +1,5 @@
 -- name: doctor_news_waiting
--- L2: jobs that have news or are due, and that no orchestrator looked at within the grace.
+-- L2: jobs that have inbox rows or are due, and that no orchestrator advanced within the grace period.
 select i.job_id::text from cograil.inbox i
 where i.at < now() - %(grace)s * interval '1 second' group by i.job_id
 union

@@ -1,5 +1,5 @@
 -- name: doctor_nothing_outlives_its_job
--- I02: under a job that has ended nothing is alive: no open node, no task, no child job but one told to stop.
+-- I02: nothing is active under a job that has ended: no open node, no task, no child job without a cancel request.
 select n.job_id::text || '/' || n.node_id
 from cograil.nodes n join cograil.jobs j on j.id = n.job_id
 where j.status in ('completed', 'failed', 'cancelled')

@@ -1,7 +1,7 @@
 -- name: doctor_old_snapshots
--- Whoever keeps vacuum from removing dead rows of this database, and of how many transactions: sessions,
--- ours excepted, standbys with feedback, replication slots, prepared transactions. What a session asks
--- is not told: it may be private. Who vacuums holds nobody up.
+-- Sessions (except those of cograil), standbys with feedback, replication slots and prepared transactions that keep
+-- vacuum from removing dead rows of this database, with the age of their snapshot in transactions. The query of a
+-- session is not shown, because it may be private. Vacuum itself delays nothing.
 select 'session', 'pid ' || a.pid, coalesce(a.application_name, ''), coalesce(a.state, a.backend_type, ''),
        extract(epoch from clock_timestamp() - a.xact_start)::float8,
        greatest(age(a.backend_xmin), age(a.backend_xid))

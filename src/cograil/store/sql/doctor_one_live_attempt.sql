@@ -1,6 +1,7 @@
 -- name: doctor_one_live_attempt
--- I03: a dispatched node has exactly one live attempt, the current one: a task, or its outcome on the
--- way. No other node has a task. A node that waits for a job has one that lives, or the news of its end. A task that is running belongs to a worker.
+-- I03: a dispatched node has exactly one live attempt, the current one: a task, or its outcome in the inbox. No other
+-- node has a task. A node that waits for a child job has an open one, or an inbox row with its end. A running task
+-- belongs to a worker.
 with live_attempts as (
   select job_id, node_id, attempt from cograil.tasks
   union all

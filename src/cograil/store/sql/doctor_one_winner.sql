@@ -1,7 +1,6 @@
 -- name: doctor_one_winner
--- I05: a node completes once, by its current attempt, and is not handed out after that. A fan-out may
--- complete again for each of its children that somebody retried by hand. Nodes that a retried job took
--- over completed in the job before.
+-- I05: a node completes once, by its current attempt, and is not dispatched after that. A fan-out may complete again
+-- for each of its children that was retried manually. Nodes that a retry copied completed in the earlier job.
 with recorded_ends as (
   select job_id, node_id,
          count(*) filter (where type = 'node_completed') as wins,

@@ -1,9 +1,9 @@
 -- name: doctor_outbox_complete
--- I10: the end of a job whose callback wants to hear all of it is told once: it waits in the outbox, or is a delivery.
--- Only of the last minutes: what was delivered is forgotten some day, after a quarter of an hour at the earliest; and
--- not of a job that was refused before it began, for its callback may be the reason. A delivery is of an event that
--- there is, the only one of it to that destination; delivered means a 2xx and a time. What apps tell has numbers of
--- its own, and is not looked at.
+-- I10: the end of a job whose callback wants all events is sent once: it waits in the outbox, or is a delivery.
+-- Checks only the last minutes, because delivered rows are deleted after a quarter of an hour at the earliest, and no
+-- job that was refused before it began, because its callback may be the reason. A delivery belongs to an existing
+-- event and is its only one to that destination; a delivered one has a 2xx status and a time. Events of apps have
+-- their own numbers and are not checked.
 with ended_jobs as (
   select j.id, e.seq
   from cograil.jobs j

@@ -1,6 +1,6 @@
 -- name: doctor_receivers_failing
--- L6: receivers that took nothing at five tries or more, and have taken nothing since. A relay leaves such a
--- one alone for a while.
+-- L6: receivers that failed at five tries or more, without a success since. A relay pauses deliveries to such a
+-- receiver.
 select d.origin || ': ' || count(*) || ' waiting after ' || sum(d.tries) || ' tries'
 from cograil.deliveries d
 where d.state = 'pending' and d.last_error is not null

@@ -1,6 +1,6 @@
 -- name: doctor_tenant_closure
--- I12: every reference leads to a row that is there and of the same tenant. Nodes and events may outlive their
--- job in a partition whose period has ended and that has no active job: it is about to be dropped.
+-- I12: every reference leads to an existing row of the same tenant. Nodes and events may outlive their job in a
+-- partition whose period has ended and that has no active job: the partition is about to be dropped.
 with droppable_periods as (
   select distinct p.first, p.until from cograil.partitions p
   where p.until <= rpad(lpad(to_hex((extract(epoch from now()) * 1000)::bigint), 12, '0'), 32, '0')::uuid

@@ -1,5 +1,5 @@
 -- name: doctor_terminal_shape
--- I01: the columns of a job tell the same story as its status.
+-- I01: the columns of a job agree with its status.
 select j.id::text from cograil.jobs j
 where (j.status in ('completed', 'failed', 'cancelled')) <> (j.finished_at is not null)
    or (j.finished_at is not null and j.wake_at is not null)

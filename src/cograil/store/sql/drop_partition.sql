@@ -1,3 +1,3 @@
 -- name: drop_partition
--- A function of ours, for names are no parameters: migration partitions tells what it does.
+-- A database function, because names cannot be parameters: the migration of the partitions describes its results.
 select cograil.drop_partition(%(name)s)

@@ -1,6 +1,6 @@
 -- name: end_callback
--- Nobody is there any more: what was on its way to the callback of this job is dead, and nothing more is spread
--- to it. What somebody spreads right now is told once more, and ends here too.
+-- The receiver is gone: pending deliveries to the callback of this job become dead, and no event is fanned out to it
+-- any more. An event that a relay fans out at this moment is tried once more and ends here too.
 with ended_callback as (
   update cograil.jobs set callback_ended_at = now()
   where tenant_id = %(tenant)s and id = %(job)s::uuid and callback is not null and callback_ended_at is null

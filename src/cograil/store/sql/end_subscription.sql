@@ -1,5 +1,5 @@
 -- name: end_subscription
--- Nobody is there any more: nothing is sent to it from now on, and what was on its way is dead.
+-- The receiver is gone: disables the subscription, and its pending deliveries become dead.
 with disabled_subscription as (
   update cograil.subscriptions set disabled_at = now(), disabled_reason = %(reason)s
   where tenant_id = %(tenant)s and id = %(id)s::uuid and disabled_at is null returning id

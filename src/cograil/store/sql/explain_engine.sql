@@ -1,5 +1,5 @@
 -- name: explain_engine
--- Who could advance jobs, what waits for them, and why a worker beside one could not start.
+-- The live orchestrators, the inbox rows that wait for them, and why a worker beside one could not start.
 select (select count(*) from cograil.processes
         where kind = 'orchestrator' and state = 'alive' and lease_until > now()),
        (select count(*) from cograil.inbox where job_id = %(job)s::uuid),

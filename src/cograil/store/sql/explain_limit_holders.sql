@@ -1,5 +1,5 @@
 -- name: explain_limit_holders
--- Whose jobs have a place under this limit now, a hundred at most: tasks that are let go and not gone, jobs
+-- The jobs that hold a slot of this limit, a hundred at most: tasks that are admitted and not gone, jobs that are
 -- admitted and not finished.
 select distinct job_id::text from (
   (select t.job_id from cograil.tasks t

@@ -1,5 +1,5 @@
 -- name: explain_limits
--- The limits that hold this job or tasks of it back, what they allow, and when a rate allows the next.
+-- The limits that hold this job or its tasks, their concurrency, and when a rate allows the next one.
 select h.what, h.limit_key, h.node_id, h.held, h.concurrency, h.rate, h.per_seconds,
        case when h.rate is not null then (
          select greatest(0, (1 - b.tokens) / (h.rate / h.per_seconds)

@@ -1,5 +1,5 @@
 -- name: explain_pauses
--- What is paused that this job would need: itself, its workflow, queues in which its tasks are ready.
+-- The pauses that affect this job: of itself, of its workflow, and of queues in which its tasks are ready.
 select 'job', j.id::text, j.paused_by, j.pause_reason, j.paused_at from cograil.jobs j
 where j.id = %(job)s::uuid and j.paused_at is not null
 union all

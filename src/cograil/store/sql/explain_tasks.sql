@@ -1,9 +1,9 @@
 -- name: explain_tasks
--- The tasks of a job in groups, each with how many workers could take it, and how many tasks those would take
--- before it: in all, of its own handler, and of these by priority. What is in a paused queue is in nobody's way,
--- but for those of the same queue; nor is what must run alone. While nobody can take it, those of its handler
--- and queue count. Looking stops at 100,000 and counting at 10,000: nobody minds the difference.
--- A heartbeat comes in each third of a lease: a worker that has not been heard of for half of it is silent.
+-- The tasks of a job in groups, each with the number of workers that could run it, and the number of tasks that those
+-- would run before it: in all, of its own handler, and of these by priority. Tasks of a paused queue count only for
+-- tasks of the same queue; exclusive tasks do not count. While no worker can run it, the tasks of its handler and
+-- queue count. The scan stops at 100,000 tasks and the count at 10,000. A worker sends a heartbeat every third of its
+-- lease: it is silent after half of it.
 with known_workers as materialized (
   select id, name, tenant_id, queues, handlers, coalesce(info ->> 'over' = 'http', false) as is_far, pulsed_at, lease_until,
          kind = 'worker' and state = 'alive' and lease_until > now() as is_live,

@@ -1,8 +1,8 @@
 -- name: feed_events
--- The events that the one snapshot did not see and the other does, after a job and number. In the order of
--- jobs and their numbers: transactions are numbered when they begin to write, not when they commit. Most are
--- beyond the one and below the other, and need no closer look. What is older than a day is not told: the
--- transactions of a restored database may have numbers yet to come.
+-- The events that are visible to the second snapshot and not to the first, after a job and number, ordered by job and
+-- number: transactions are numbered when they begin to write, not when they commit. Most events are above the bounds
+-- of the first snapshot and below those of the second, which decides without a closer check. Events older than a day
+-- are left out: the transactions of a restored database may have numbers that are not used yet.
 with new_events as materialized (
   select job_id, seq from cograil.events
   where tenant_id = %(tenant)s and xid >= %(since_low)s::bigint and xid < %(until_high)s::bigint

@@ -1,3 +1,3 @@
 -- name: feed_now
--- What is visible now, as a place in the feed.
+-- The current snapshot, as a position in the feed.
 select pg_current_snapshot()::text

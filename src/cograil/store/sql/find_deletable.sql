@@ -1,6 +1,6 @@
 -- name: find_deletable
--- Of these jobs those whose whole family has ended: a family is what retries and parents tie together.
--- First everybody is gathered, then whoever is tied to an active one is kept.
+-- Returns the jobs whose whole family has ended. A family is the set of jobs connected by retries and parents. The
+-- families are collected first; then the jobs connected to an active job are left out.
 with recursive family as (
   select u.id from unnest(%(ids)s::uuid[]) as u(id)
   union

@@ -1,5 +1,5 @@
 -- name: find_due
--- Jobs that have news or are due, whatever is in their rows: one that cannot be read is to be found too.
+-- Jobs that have inbox rows or are due. Reads no other columns, so that it finds jobs with unreadable rows too.
 select id::text from (
   select job_id as id from (select job_id from cograil.inbox where not (job_id = any(%(aside)s::uuid[]))
                             order by id limit %(limit)s) as news

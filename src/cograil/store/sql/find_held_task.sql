@@ -1,6 +1,6 @@
 -- name: find_held_task
--- The worker that holds this attempt; its lease goes on, for whoever speaks of a task is alive. A task is claimed once,
--- so that its id names the attempt where no fence is sent.
+-- The worker that holds this attempt; extends its lease, because a request about a task proves that the worker is
+-- alive. A task is claimed once, so its id names the attempt when no fence is sent.
 with held_task as materialized (
   select t.worker_id, t.attempt, t.job_id, t.node_id, t.handler, t.timeout_seconds, t.key_root, t.fence
   from cograil.tasks t

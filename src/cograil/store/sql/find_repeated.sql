@@ -1,6 +1,6 @@
 -- name: find_repeated
--- Whether this very result of an attempt is recorded: as news, or in the events and the node of its job. Whoever did
--- not hear our answer says it again, and has not come too late.
+-- Whether this result of an attempt is recorded: in the inbox, or in the events and the node of its job. A worker
+-- that missed the response repeats the report, which is not late.
 with reported_result as (
   select %(output)s::jsonb as output, %(code)s::text as code, %(message)s::text as message, %(worker)s::text as worker
 )

@@ -1,5 +1,5 @@
 -- name: find_request
--- The job of a request, or of its retries: the first that completed, else the newest. Child jobs have the same
+-- The job of a request, or of its retries: the first that completed, otherwise the newest. Child jobs have the same
 -- correlation id and are left out; so are jobs that another caller gave this id, unless `is_any`.
 with recursive runs as (
   (select q.id, q.created_at as requested_at from cograil.jobs q

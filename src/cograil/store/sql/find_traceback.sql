@@ -1,6 +1,6 @@
 -- name: find_traceback
--- Where the last failed attempt of a node broke; kept once, in its event. Of a subworkflow it is that of the node
--- that failed in the child job, and so on. The column says which job that is: an error may name any.
+-- The traceback of the last failed attempt of a node, which its event holds. For a subworkflow it is that of the node
+-- that failed in the child job, recursively. The column names the job, because the job in an error may be arbitrary.
 with recursive chain as (
   select %(job)s::uuid as job_id, %(node)s::text as node_id, 0 as depth
   union all

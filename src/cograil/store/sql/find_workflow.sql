@@ -1,5 +1,5 @@
 -- name: find_workflow
--- A published version, the newest when none is named; and whether its workflow is paused, as is_paused asks.
+-- A published version, the newest without a version; and whether its workflow is paused, as in is_paused.
 select id, version,
        exists (select 1 from cograil.pauses p
                where p.tenant_id = w.tenant_id and p.kind = 'workflow' and p.name = w.workflow_id for key share)

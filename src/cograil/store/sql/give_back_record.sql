@@ -1,5 +1,5 @@
 -- name: give_back_record
--- A turn that comes to nothing: an older answer stays, a record without one is gone.
+-- Ends a turn without an answer: an older answer stays, a record without one is deleted.
 with current_record as (
   update cograil.idempotency set is_open = false, turn_until = null, job_id = null
   where tenant_id = %(tenant)s and scope = %(scope)s and key = %(key)s and fence = %(fence)s and is_open

@@ -1,5 +1,5 @@
 -- name: give_lease
--- Under the lock of the name: whoever acquires must know the job that this row names.
+-- Requires the lock of the name: a concurrent acquire must see the job in this row.
 update cograil.leases l set job_id = %(job)s::uuid, lease_until = null
 where tenant_id = %(tenant)s and name = %(name)s and fence = %(fence)s and holder is not null and case
   when l.job_id is null then l.lease_until > clock_timestamp()

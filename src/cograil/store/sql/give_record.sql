@@ -1,5 +1,5 @@
 -- name: give_record
--- Under the lock of the key: whoever decides must know the job that this row names.
+-- Requires the lock of the key: a concurrent decision must see the job in this row.
 update cograil.idempotency
 set job_id = %(job)s::uuid,
     expires_at = greatest(expires_at, clock_timestamp() + keep_seconds * interval '1 second')

@@ -1,5 +1,5 @@
 -- name: give_slot
--- Under the lock of the name: whoever takes one must know the jobs that these rows name.
+-- Requires the lock of the name: a concurrent take must see the jobs in these rows.
 update cograil.slots l set job_id = %(job)s::uuid, lease_until = null
 where tenant_id = %(tenant)s and name = %(name)s and number = %(number)s
   and fence = %(fence)s and holder is not null and case

@@ -1,3 +1,3 @@
 -- name: has_keys
--- Also those that have ended: who once asked for keys does not mean "anybody" by letting the last one end.
+-- Counts revoked and expired keys too: when the last key expires, the server must not become open to everyone.
 select exists (select 1 from cograil.keys)

@@ -1,5 +1,5 @@
 -- name: heartbeat_lease
--- What is over is over, even if nobody has taken it yet. A job's lease needs no heartbeat: the answer is
+-- An expired lease stays expired, even if it was not taken since. A job's lease needs no heartbeat: the result is
 -- whether it is still held.
 update cograil.leases l
 set lease_until = case when l.job_id is null then clock_timestamp() + %(seconds)s * interval '1 second' end

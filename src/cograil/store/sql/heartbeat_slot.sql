@@ -1,6 +1,6 @@
 -- name: heartbeat_slot
--- What is over is over, even if nobody has taken it yet: the limit may be lower now. A job needs no heartbeat: the
--- answer is whether its slot is still held.
+-- An expired slot stays expired, even if it was not taken since, because the limit may be lower now. A job needs no
+-- heartbeat: the result is whether its slot is still held.
 update cograil.slots l
 set lease_until = case when l.job_id is null then clock_timestamp() + %(seconds)s * interval '1 second' end
 where tenant_id = %(tenant)s and name = %(name)s and number = %(number)s

@@ -1,8 +1,7 @@
 -- name: held_keys
--- The next limits that hold something back, by their keys, with what the first in line says of the limit
--- and how many places are free: null when any number may go, 0 also when none of those in line may go at all.
--- A look from the outside, to be taken again under the lock of the limit. It jumps from key to key in the
--- index, so that a long line costs no more than a short one.
+-- The next limits that hold entries, by key, with the limit of the first entry in line and the number of free slots:
+-- null means any number, 0 also means that no entry may start. Reads without a lock; read again under the lock of the
+-- limit. It jumps from key to key in the index, so a long line costs no more than a short one.
 with recursive task_keys as (
   (select limit_key from cograil.tasks where state = 'held' and limit_key > %(after)s order by limit_key limit 1)
   union all

@@ -1,5 +1,5 @@
 -- name: hold_jobs
--- New jobs under a limit of their workflow do not begin before they are admitted.
+-- Holds new jobs under a limit of their workflow until they are admitted.
 with held_jobs as (
   update cograil.jobs set is_held = true where id = any(%(held_job_id)s::uuid[])
 )

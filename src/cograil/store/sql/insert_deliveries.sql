@@ -1,6 +1,6 @@
 -- name: insert_deliveries
--- One row for each destination of each event; what cannot be sent is a dead letter from the beginning. Other
--- relays are called when it is more than we can send.
+-- One row per event and destination; a delivery that cannot be sent is a dead letter from the beginning. Notifies
+-- other relays when there are more deliveries than this one can send.
 with new_deliveries as (
   insert into cograil.deliveries (id, tenant_id, job_id, seq, type, destination, origin, url, sending, body,
     last_error, state, ended_at)

@@ -1,6 +1,6 @@
 -- name: job_logs
--- Log lines of a job after a place, in the order in which they were stored. A page looks through a bounded number of
--- rows, each of several lines; the row without a line says where it stopped looking, if there are more.
+-- Log lines of a job after a position, in the order in which they were stored. A page scans a bounded number of rows,
+-- each of several lines; the row without a line says where the scan stopped, if there are more.
 with scanned_rows as materialized (
   select id from cograil.task_logs
   where tenant_id = %(tenant)s and job_id = %(job)s::uuid and id >= %(row)s::bigint

@@ -1,8 +1,9 @@
 -- name: join_remote_worker
--- A worker that works over HTTP. What it claims is held by a life of its name, and each life has its lease: a claim is
--- given one that holds nothing, or a new one. So a claim does not keep what was claimed before: whoever claims may know
--- nothing of it, for the answer was lost, or it was started anew under the same name. Lives that hold nothing go on.
--- It is asked under the lock of the name. Also: whether other lives hold something, and something that must be alone.
+-- Registers a claim of an HTTP worker. Each claim is held by one process row (a life) of the worker's name with its
+-- own lease: a claim gets a life that holds nothing, or a new one. So a claim does not extend the lease of earlier
+-- claims, which the caller may not know about after a lost response or a restart. Extends the lease of idle lives.
+-- Requires the lock of the name. Also returns whether other lives hold tasks, and whether one holds an exclusive
+-- task.
 with registrations as materialized (
   select p.id, count(t.id) > 0 as is_busy, coalesce(bool_or(t.is_alone), false) as is_alone
   from cograil.processes p left join cograil.tasks t on t.worker_id = p.id and t.state = 'running'

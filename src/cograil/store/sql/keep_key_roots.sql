@@ -1,3 +1,4 @@
 -- name: keep_key_roots
--- Of a job that was just made as a retry. A statement of its own: the hot one would carry it for every job.
+-- For a job that was just created by a retry. A separate statement, so that the hot one does not carry this column
+-- for every job.
 update cograil.jobs set key_roots = %(roots)s::jsonb where id = %(job)s::uuid

@@ -1,5 +1,5 @@
 -- name: last_workers
--- Which worker ran a node last, for the nodes of these jobs that started among the last events of each job.
+-- The last worker of each node, for the nodes that started among the last events of each of these jobs.
 select distinct on (e.job_id, e.node_id) e.job_id::text, e.node_id, e.data ->> 'worker'
 from unnest(%(jobs)s::uuid[]) j(id) cross join lateral (
   select job_id, seq, type, node_id, data from cograil.events

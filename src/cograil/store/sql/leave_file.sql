@@ -1,5 +1,5 @@
 -- name: leave_file
--- Whoever paused it before stays the one who did.
+-- An earlier pause keeps its author.
 update cograil.schedules
 set left_file_at = now(), paused_at = coalesce(paused_at, now()),
     paused_by = case when paused_at is null then %(by)s else paused_by end,

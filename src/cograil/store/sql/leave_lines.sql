@@ -1,3 +1,3 @@
 -- name: leave_lines
--- Jobs that end here wait no longer, and their places under the limits of their workflows are free.
+-- Jobs that end here leave the queue of their limit, and their slots become free.
 delete from cograil.admissions where job_id = any(%(ids)s::uuid[])

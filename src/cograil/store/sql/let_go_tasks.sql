@@ -1,8 +1,8 @@
 -- name: let_go_tasks
 -- moves: task held -> ready
--- The first of those that wait under each of these limits may be claimed, as many as there are places. Asked
--- under the locks of the limits. Who is under another limit than the first in line, for he is of another
--- version of the workflow, waits until he is the first.
+-- Admits the first tasks that wait under each of these limits, as many as there are free slots. Requires the locks of
+-- the limits. A task whose limit differs from that of the first in line (another version of the workflow) waits until
+-- it is first.
 with requests as materialized (
   select * from unnest(%(asked_key)s::text[], %(asked_concurrency)s::int[], %(asked_rate)s::double precision[],
     %(asked_per_seconds)s::double precision[], %(asked_places)s::int[])

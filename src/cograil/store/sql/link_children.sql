@@ -1,6 +1,6 @@
 -- name: link_children
--- Links new child jobs with the subworkflow nodes that wait for them. A statement of its own: write_changes would
--- carry these columns for every job.
+-- Links new child jobs with the subworkflow nodes that wait for them. A separate statement, so that write_changes
+-- does not carry these columns for every job.
 with links as (
   select * from unnest(%(parents)s::uuid[], %(nodes)s::text[], %(children)s::uuid[], %(roots)s::jsonb[])
     as u(parent, node_id, child, key_roots)

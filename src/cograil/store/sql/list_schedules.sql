@@ -1,5 +1,5 @@
 -- name: list_schedules
--- With the last moment that came, and what became of it.
+-- With the last due time and its outcome.
 select s.name, s.workflow_id, s.version, s.input, s.due_input, s.priority, s.cron, s.timezone, s.overlap, s.missed,
        s.next_at, s.paused_at, s.paused_by, s.paused_for, s.created_by, s.created_at, s.changed_at,
        f.due_at, f.outcome, f.job_id::text, s.origin, s.left_file_at

@@ -1,5 +1,5 @@
 -- name: list_slots
--- Who holds one now.
+-- The current holders.
 select number, fence, holder, job_id::text, lease_until from cograil.slots s
 where tenant_id = %(tenant)s and name = %(name)s and holder is not null and case
   when s.job_id is null then s.lease_until > clock_timestamp()

@@ -1,6 +1,6 @@
 -- name: load_children_wake
--- The earliest backoff among the children of these jobs that are not loaded, and how many of them wait for
--- one. Children of different jobs have the same names: a loaded one is told by its job too.
+-- The earliest backoff among the children of these jobs that are not loaded, and how many of them have one. Children
+-- of different jobs may have the same name, so loaded ones are identified by job and name.
 select n.job_id::text, min(n.not_before), count(*)
 from cograil.nodes n
 where n.job_id = any(%(ids)s::uuid[]) and n.parent is not null and n.not_before is not null

@@ -1,5 +1,5 @@
 -- name: load_nodes
--- The nodes of the workflow itself, and the children whose backoff is over. Outputs stay where they are.
+-- The nodes of the workflow itself, and the children whose backoff is over, without outputs.
 select job_id::text, node_id, status, attempt, lost, budget_from, parent, idx, not_before, skip_reason,
        taken_branch, total, expanded, ended, failed, error, started_at, finished_at
 from cograil.nodes

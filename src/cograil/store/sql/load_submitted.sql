@@ -1,3 +1,3 @@
 -- name: load_submitted
--- What their callers said of jobs that were submitted from SQL, beside what a locked job has.
+-- The attributes of jobs that were submitted from SQL and that locking a job does not load.
 select id::text, labels, callback from cograil.jobs where id = any(%(ids)s::uuid[])

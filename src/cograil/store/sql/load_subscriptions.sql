@@ -1,5 +1,5 @@
 -- name: load_subscriptions
--- Who wants to hear of these tenants. Who would remove one waits until what we spread to it is there to see.
+-- The subscriptions of these tenants. Locks them, so that a removal waits until the new deliveries are visible.
 select tenant_id, id::text, url, types, workflow_id, secret, style, headers
 from cograil.subscriptions
 where disabled_at is null and tenant_id = any(%(tenants)s::text[])

@@ -1,7 +1,7 @@
 -- name: lock_expired_jobs
--- Finished jobs that are old enough, in the order of their ids, which is that of their birth. Whoever has
--- one (a retry reads it) is passed over. A batch ends early when its jobs have many events: the time a
--- delete takes goes by rows, not by jobs.
+-- Finished jobs that are old enough, in the order of their ids, which is the order of creation. Skips jobs that are
+-- locked, for example by a retry. A batch ends early when its jobs have many events: the duration of a delete depends
+-- on the rows.
 with expired_jobs as materialized (
   select id, seq from cograil.jobs
   where id > %(after)s::uuid and id < %(bound)s::uuid and finished_at < %(before)s

@@ -1,5 +1,5 @@
 -- name: lock_file_schedules
--- Those that came from the file of a workflow, and those whose names the file uses.
+-- The schedules that came from the file of a workflow, and those whose names the file uses.
 select s.tenant_id, s.name, s.workflow_id, s.version, s.input, s.due_input, s.priority, s.cron, s.timezone,
        s.overlap, s.missed, s.next_at, null::text, s.origin,
        case when s.paused_at is not null then coalesce(s.paused_by, '') end, s.left_file_at

@@ -1,5 +1,5 @@
 -- name: lock_jobs
--- Named jobs, waiting for whoever has them.
+-- Locks named jobs; waits for other holders of their locks.
 select j.id::text, j.tenant_id, j.definition_id, j.status, j.input, j.seq, j.created_at, j.priority,
        j.not_before, j.deadline, j.started_at, j.correlation_id, j.submitted_by, j.trace_parent,
        j.parent_job::text, j.is_held,

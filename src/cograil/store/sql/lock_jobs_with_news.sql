@@ -1,9 +1,8 @@
 -- name: lock_jobs_with_news
--- The job's row lock makes us its writer until commit. Locking is a statement of its own: what is
--- read after it is what the last writer committed. Jobs somebody else is advancing are passed over,
--- and so are those set aside because they could not be advanced; the window is wide enough to see past
--- the jobs that others are at. It begins with the news `first`: what was taken before stays in the index for
--- as long as somebody holds an old snapshot.
+-- The row lock makes this transaction the only writer of the job until its commit. Locking is a separate statement,
+-- so that the next one reads what the last writer committed. Skips jobs that other transactions have locked, and jobs
+-- that were set aside because they could not be advanced; the window is wide enough to find other jobs behind them.
+-- It begins with the inbox row `first`: deleted rows stay in the index until every older snapshot has ended.
 select j.id::text, j.tenant_id, j.definition_id, j.status, j.input, j.seq, j.created_at, j.priority,
        j.not_before, j.deadline, j.started_at, j.correlation_id, j.submitted_by, j.trace_parent,
        j.parent_job::text, j.is_held,

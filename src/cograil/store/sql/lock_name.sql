@@ -1,4 +1,4 @@
 -- name: lock_name
--- Until the transaction ends; a statement of its own, so that the next one sees what the last holder
--- committed, the jobs he made included.
+-- Locks until the transaction ends. A separate statement, so that the next one sees what the last holder committed,
+-- including the jobs it created.
 select pg_advisory_xact_lock(hashtextextended(%(name)s, 0))

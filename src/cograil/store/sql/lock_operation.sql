@@ -1,5 +1,6 @@
 -- name: lock_operation
--- One steps at a time. Nothing is done for a job that has ended, such as one that was cancelled.
+-- Locks the operation, so that one transaction steps at a time. Returns no row when its job has ended, for example by
+-- a cancel.
 select id::text, tenant_id, job_id::text, verb, filter, by, reason, total, cursor_id::text, done, failed,
        skipped, reasons, created_at, finished_at,
        exists (select 1 from cograil.jobs j where j.id = %(job)s::uuid and j.finished_at is null) as is_wanted

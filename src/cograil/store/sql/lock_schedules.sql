@@ -1,7 +1,6 @@
 -- name: lock_schedules
--- Those that are due; what somebody else is at is passed over.
--- A job of one of the last moments that led to one may still be under way. Older ones are not looked for: of a
--- schedule that fires every minute there are tens of thousands, and each time none of them would be.
+-- Locks schedules that are due; skips locked ones. Only the jobs of the last due times are searched for one that has
+-- not ended: a schedule that fires every minute has tens of thousands of older ones.
 select s.tenant_id, s.name, s.workflow_id, s.version, s.input, s.due_input, s.priority, s.cron, s.timezone,
        s.overlap, s.missed, s.next_at, (
          select f.job_id::text from (

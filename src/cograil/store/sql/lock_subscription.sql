@@ -1,3 +1,4 @@
 -- name: lock_subscription
--- Waits for whoever is spreading to it. A statement of its own: what is read after it is what they committed.
+-- Waits for a relay that fans out to the subscription. A separate statement, so that the next one reads what the
+-- relay committed.
 select 1 from cograil.subscriptions where tenant_id = %(tenant)s and id = %(id)s::uuid for update

@@ -1,6 +1,6 @@
 -- name: lock_waiting
--- How many of those that wait under this limit could go now: a token of its rate is taken for these only, and
--- until the transaction ends nobody takes them away. Asked under the lock of the limit.
+-- Counts and locks the entries under this limit that could start now: a token of its rate is taken for these only.
+-- Requires the lock of the limit.
 with waiting_rows as materialized (
   select t.id from cograil.tasks t where %(what)s = 'task' and t.state = 'held' and t.limit_key = %(key)s
     and row(t.limit_concurrency, t.limit_rate, t.limit_per_seconds)

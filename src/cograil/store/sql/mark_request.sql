@@ -1,3 +1,3 @@
 -- name: mark_request
--- The job that was just made is that of a request from outside.
+-- Marks the new job as the job of a gateway request.
 update cograil.jobs set is_request = true where tenant_id = %(tenant)s and id = %(job)s::uuid

@@ -1,7 +1,7 @@
 -- name: match_jobs
--- The next jobs that fit a filter, in the order of their ids, and how many there are in all. Only what was
--- there when the operation was asked for: not the jobs it makes itself, nor what ended after. Children
--- follow their parents, and bulk operations are meant only when they are named.
+-- The next jobs that match a filter, in the order of their ids, and the number of all matching jobs. Only jobs that
+-- existed when the operation was requested: not the jobs that it creates, nor jobs that ended later. Children follow
+-- their parents, and bulk operations match only by name.
 select j.id::text, count(*) over ()
 from cograil.jobs j
 where j.tenant_id = %(tenant)s and j.id > %(after)s::uuid and j.parent_job is null

@@ -1,7 +1,7 @@
 -- name: missing_grants
--- The statements that are still to be run in this database so that the roles of the server and the gateway have
--- the rights they need. A role that does not exist gets nothing; an object that does not exist is passed over, so
--- an older schema works too. A new table or column that the server or the gateway uses is listed here.
+-- The statements to run in this database so that the roles of the server and the gateway have the rights they need.
+-- Roles and objects that do not exist are skipped, so an older schema works too. List new tables and columns that the
+-- server or the gateway uses here.
 with rights (role, privileges, relations) as (values
   ('cograil_server', 'select,insert,update,delete',
    'cograil.admissions cograil.buckets cograil.bulk_operations cograil.checkpoints cograil.companies

@@ -1,6 +1,6 @@
 -- name: missing_owners
--- The statements that are still to be run in this database so that every object belongs to cograil_engine. None
--- when that role does not exist. A login without CREATE on the database leaves the schemas themselves as they are.
+-- The statements to run in this database so that every object belongs to cograil_engine. None when that role does not
+-- exist. A login without CREATE on the database does not change the schemas themselves.
 with engine as (select oid from pg_catalog.pg_roles where rolname = 'cograil_engine'),
 schemas as (
   select oid, nspname, nspowner from pg_catalog.pg_namespace where nspname in ('cograil', 'vault_secure')

@@ -1,7 +1,7 @@
 -- name: missing_policies
--- The statements that are still to be run in this database so that row-level security shows the server and the
--- gateway one tenant at a time: on every table but that of the migrations, with the policy `tenant` wherever a row
--- has one. Keys, processes and the secret of cursors are read before the tenant is known: policies `doors`.
+-- The statements to run in this database so that row-level security shows the server and the gateway one tenant at a
+-- time: on every table but that of the migrations, with the policy `tenant` wherever a row has a tenant. Keys,
+-- processes and the secret of cursors are read before the tenant is known: policies `doors`.
 with policies (relation, command, roles, condition) as (values
   ('cograil.keys', 'all', 'cograil_server, cograil_gateway', 'true'),
   ('cograil.processes', 'select', 'cograil_server, cograil_gateway',

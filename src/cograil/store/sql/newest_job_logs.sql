@@ -1,6 +1,6 @@
 -- name: newest_job_logs
--- The last log lines of a job before a place, the newest first. A page looks through a bounded number of rows, each
--- of several lines; the row without a line says where it stopped looking, if there are more.
+-- The last log lines of a job before a position, the newest first. A page scans a bounded number of rows, each of
+-- several lines; the row without a line says where the scan stopped, if there are more.
 with scanned_rows as materialized (
   select id from cograil.task_logs
   where tenant_id = %(tenant)s and job_id = %(job)s::uuid and id <= %(row)s::bigint

@@ -1,7 +1,7 @@
 -- name: note_late
--- A result came of an attempt that is nobody's any more. Of which node and attempt, and whose it was, is what we know
--- of the task: from the news of its end, from the events of its job, or from the task itself if another has it now.
--- Of a task that there never was in this job nothing is noted.
+-- Records a late report of an attempt. Node, attempt and owner come from the task: from the inbox row of its end,
+-- from the events of its job, or from the task itself if another worker has it now. An unknown task of this job is
+-- not recorded.
 with known_task as (
   select k.node_id, k.attempt, k.worker
   from (

@@ -1,5 +1,5 @@
 -- name: note_worker_error
--- Why the worker beside this orchestrator could not start, for as long as it is so.
+-- Stores why the worker beside this orchestrator cannot start, until it starts.
 update cograil.processes
 set info = case when %(error)s::text is null then info - 'worker_error'
                 else coalesce(info, '{}') || jsonb_build_object('worker_error', %(error)s::text) end

@@ -1,3 +1,3 @@
 -- name: oldest_in_outbox
--- Only its id: of a row that cannot be read nothing else may be asked for.
+-- Reads only the id, because the other columns of the row may be unreadable.
 select id from cograil.outbox order by id limit 1

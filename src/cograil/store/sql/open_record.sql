@@ -1,6 +1,6 @@
 -- name: open_record
--- The first turn of a key, or the first of a record that counts no more; `seen` is the fence of that one.
--- The unique index is the guarantee: who came past the lock and was second finds no row here.
+-- Starts the first turn of a key, or replaces an expired record; `seen` is the fence of that one. The unique index is
+-- the guarantee: a concurrent caller without the lock gets no row here.
 insert into cograil.idempotency as r
   (tenant_id, scope, key, fingerprint, fence, turn_until, keep_seconds, expires_at)
 values (%(tenant)s, %(scope)s, %(key)s, %(fingerprint)s, nextval('cograil.turns'),

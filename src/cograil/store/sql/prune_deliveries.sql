@@ -1,5 +1,5 @@
 -- name: prune_deliveries
--- What ended long ago, some at a time.
+-- Deletes deliveries that ended long ago, in batches.
 delete from cograil.deliveries where id = any(array(
   select id from cograil.deliveries
   where ended_at < now() - case state when 'dead' then %(dead_days)s else %(delivered_days)s end * interval '1 day'

@@ -1,6 +1,6 @@
 -- name: prune_records
--- Those whose time is over, but for those with a turn under way. Who decides at this moment has the row
--- locked and is passed over, or finds it gone and begins anew.
+-- Deletes expired records without an open turn. A concurrent decision has the row locked and is skipped, or finds it
+-- deleted and starts a new one.
 with expired_records as materialized (
   select tenant_id, scope, key from cograil.idempotency r
   where expires_at <= now() and not (is_open and case

@@ -1,6 +1,6 @@
 -- name: publish_workflow
--- A published version never changes: what is there stays, and is returned to be compared. An app takes over what
--- an older version of it published with the same content and without its name.
+-- A published version never changes: an existing one stays and is returned for comparison. An app takes over a
+-- version with the same content that an older release of the app published without its name.
 with new_version as (
   insert into cograil.workflows (tenant_id, workflow_id, version, is_draft, digest, document, source, app)
   values (%(tenant)s, %(workflow_id)s, %(version)s, %(is_draft)s, %(digest)s, %(document)s::jsonb, %(source)s,

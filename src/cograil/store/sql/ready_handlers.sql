@@ -1,6 +1,6 @@
 -- name: ready_handlers
--- The handlers for which something is ready: a walk from one to the next in the index, not over all tasks. Those
--- that must run alone have an index of their own, and are few.
+-- The handlers with ready tasks: a walk from one handler to the next in the index, not over all tasks. Exclusive
+-- tasks have their own index and are few.
 with recursive names as (
   (select handler from cograil.tasks where state = 'ready' and not is_alone order by handler limit 1)
   union all

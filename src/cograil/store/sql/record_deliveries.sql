@@ -1,5 +1,5 @@
 -- name: record_deliveries
--- What became of tries, if they are still ours. A try that was given back does not count.
+-- Records the results of tries that this relay still holds. A try that was given back does not count.
 with results as (
   select * from unnest(%(try_id)s::uuid[], %(try_fence)s::int[], %(try_state)s::text[],
     %(try_wait)s::double precision[], %(try_status)s::int[], %(try_error)s::text[], %(try_counts)s::boolean[])

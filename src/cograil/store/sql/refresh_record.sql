@@ -1,5 +1,5 @@
 -- name: refresh_record
--- Another turn for an answer that stays until the new one is there.
+-- Starts another turn; the old answer stays until the new one is recorded.
 update cograil.idempotency
 set fence = nextval('cograil.turns'), is_open = true, job_id = null,
     turn_until = clock_timestamp() + %(turn)s::float8 * interval '1 second'

@@ -1,5 +1,5 @@
 -- name: remove_subscription
--- It and what was on its way to it; what arrived or died is kept for those who look.
+-- Deletes the subscription and its pending deliveries; ended deliveries stay visible.
 with removed as (
   delete from cograil.subscriptions where tenant_id = %(tenant)s and id = %(id)s::uuid returning id
 ), dropped_deliveries as (

@@ -1,5 +1,5 @@
 -- name: resend_delivery
--- Once more from the beginning, with the same id and the same bytes; it holds nothing back.
+-- Starts the delivery again, with the same id and the same bytes; it holds no other delivery back.
 update cograil.deliveries
 set state = 'pending', tries = 0, fence = fence + 1, begun_at = now(), not_before = now(), lease_until = null,
     holds_until = now(), delivered_at = null, ended_at = null

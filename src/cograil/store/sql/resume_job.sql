@@ -1,5 +1,5 @@
 -- name: resume_job
--- The job is told, and looks at everything that happened meanwhile.
+-- Notifies the job, which then handles everything that was recorded during the pause.
 with resumed as (
   update cograil.jobs set paused_at = null, paused_by = null, pause_reason = null
   where id = %(job)s::uuid and paused_at is not null and finished_at is null returning id, tenant_id

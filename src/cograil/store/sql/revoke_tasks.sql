@@ -1,8 +1,8 @@
 -- name: revoke_tasks
 -- moves: task held|ready|running -> gone
--- Whatever ends an attempt from outside takes its task away first, waiting for a report that is being
--- written. A task that is not returned was reported: take the inbox again and apply that first. What was running
--- is returned with its worker and the state of its node: the job's history says that it had begun.
+-- Deletes the tasks of attempts that are ended from outside, and waits for reports that are being written. A task
+-- that is not returned was reported: take the inbox again and apply the report first. A running task is returned with
+-- its worker and the state of its node, so that the history of the job records its start.
 with locked as materialized (
   select id from cograil.tasks where job_id = any(%(ids)s::uuid[]) order by id for update
 ), revoked_tasks as (

@@ -1,7 +1,7 @@
 -- name: rotate_secret
--- Sign with another secret from now on, and with the one before for a while beside it. What was replaced
--- earlier goes on until its own end; of many only the last few, for each is a signature in every request.
--- Without a while nothing of before signs any more.
+-- Signs with a new secret, and with the previous one until the overlap ends. Earlier secrets keep their own end; only
+-- the last few are kept, because each adds a signature to every request. Without an overlap only the new secret
+-- signs.
 with new_secret as materialized (
   select id, secret, old_secrets from cograil.subscriptions
   where tenant_id = %(tenant)s and id = %(id)s::uuid for no key update

@@ -1,5 +1,5 @@
 -- name: running_tasks
--- The running tasks, newest first: never more than the workers have slots.
+-- The running tasks, newest first: at most one per slot of a worker.
 select t.id as task_id, t.job_id::text, t.node_id, t.attempt, t.state, t.queue, t.handler,
        mod(-t.rank, 100) as priority, w.name as worker, t.created_at, t.started_at, t.deadline,
        extract(epoch from now() - t.created_at)::double precision as age_seconds, j.workflow_id

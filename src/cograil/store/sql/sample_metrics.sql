@@ -1,7 +1,7 @@
 -- name: sample_metrics
--- What /metrics shows of the database, over all tenants: (name, label, label, value). Asked at most every
--- other second. Jobs that have not ended are counted tenant by tenant from the index, up to a bound. Who sees one
--- tenant only says nothing of all container jobs; what waits for delivery is counted as far as it is seen at a glance.
+-- The samples of /metrics from the database, over all tenants: (name, label, label, value). Runs at most every other
+-- second. Open jobs are counted per tenant from the index, up to a bound. A role that sees one tenant only reports
+-- nothing about all container jobs; pending deliveries are counted up to a bound.
 with recursive waiting_counts as materialized (
   select queue, state, count(*) as tasks, min(created_at) as oldest from cograil.tasks group by queue, state
 ), tenants as (

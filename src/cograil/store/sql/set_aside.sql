@@ -1,6 +1,6 @@
 -- name: set_aside
--- A row of the outbox that cannot be spread becomes a dead letter, so that those behind it can go on. It leads
--- nowhere: sent again it is refused again, until somebody has looked at it.
+-- Turns an unreadable outbox row into a dead letter, so that later rows can continue. It has no destination: a resend
+-- is refused again until the cause is fixed.
 with excluded_jobs as (
   delete from cograil.outbox where id = %(row)s::bigint returning *
 )

@@ -1,6 +1,5 @@
 -- name: show_passed
--- Of the moments since the last job of a schedule: how many were passed over, by outcome; and the job that is in the
--- way, if it has not ended.
+-- The due times since the last job of a schedule that led to no job, by outcome; and that job, if it has not ended.
 with last_submission as (
   select f.due_at, f.job_id from cograil.firings f
   where f.tenant_id = %(tenant)s and f.schedule = %(name)s and f.outcome = 'submitted' and not f.is_backfill

@@ -1,7 +1,7 @@
 -- name: take_inbox
--- Takes the news of locked jobs, oldest first, with the state of the node each is about. The rows are
--- found by job before they are put in order: in order of id first, all that was ever taken is walked.
--- The time is that of this statement: what is in the inbox may have happened after the transaction began.
+-- Takes the inbox rows of locked jobs, oldest first, with the state of the node of each. Rows are selected by job
+-- before they are sorted: a scan in the order of ids would read all deleted rows. The time is that of this statement,
+-- because rows may have been added after the transaction began.
 with inbox_ids as materialized (
   select id from cograil.inbox where job_id = any(%(ids)s::uuid[])
 ), taken_rows as (

@@ -1,7 +1,7 @@
 -- name: take_slot
--- Under the lock of the name, under which alone rows appear. Held is every row that is not free, of any
--- number, so a limit that was lowered gives out nothing until enough have left; then the lowest free number.
--- Only free rows are locked, so nobody's heartbeat waits; one that is being committed is waited for and counts.
+-- Requires the lock of the name, because only its holder adds rows. A slot is held when its row is not free, whatever
+-- its number, so a lowered limit grants nothing until enough holders have left; then the lowest free number is used.
+-- Only free rows are locked, so no heartbeat waits; a heartbeat that is being committed is waited for and counts.
 with free_slot as materialized (
   select number from cograil.slots s
   where tenant_id = %(tenant)s and name = %(name)s and (holder is null or case

@@ -1,7 +1,7 @@
 -- name: take_tokens
--- One row, one upsert: what has flowed in since the last taker is computed under the row's lock, by a clock
--- that is read after the wait for it. Who is refused takes nothing, and is told how long to wait. When it is
--- full again is noted by the capacity of this call, or of an earlier one if that was larger.
+-- One row, one upsert: the refill since the last take is computed under the row's lock, by a clock that is read after
+-- the lock was obtained. A refused call takes nothing and gets the time to wait. The time at which the bucket is full
+-- is computed with the capacity of this call, or of an earlier one if that was larger.
 insert into cograil.buckets as b (tenant_id, name, tokens, refilled_at, wait_seconds, full_at)
 values (%(tenant)s, %(name)s, %(capacity)s::float8 - %(amount)s::float8, clock_timestamp(), 0,
         clock_timestamp() + least(%(longest)s::float8, %(amount)s::float8 / %(per_second)s::float8) * interval '1 second')

@@ -1,6 +1,6 @@
 -- name: tell_resumed
--- A queue: workers are told. A workflow: all its jobs that are not finished are told. A statement of its
--- own: it sees the jobs that were made while the one before waited.
+-- Notifies the workers of a resumed queue, or all unfinished jobs of a resumed workflow. A separate statement, so
+-- that it sees the jobs that were created while the previous one waited.
 with inbox_rows as (
   insert into cograil.inbox (tenant_id, job_id, kind)
   select j.tenant_id, j.id, 'resumed' from cograil.jobs j

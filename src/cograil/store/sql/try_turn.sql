@@ -1,3 +1,3 @@
 -- name: try_turn
--- One at a time, until the end of this transaction: no session is needed, so poolers do no harm.
+-- Takes the lock of a turn until the transaction ends: it needs no session, so it works behind a pooler.
 select pg_try_advisory_xact_lock(hashtextextended(%(name)s, 0))

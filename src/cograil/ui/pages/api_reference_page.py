@@ -1,4 +1,6 @@
-"""The reference of the API as a page, made from its OpenAPI document; nothing is loaded from elsewhere."""
+"""The reference of the API as a page, generated from its OpenAPI document; it loads nothing from other
+sites.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ reference_pages = pages("reference")
 
 @reference_pages.get("/docs", "viewer", media_type=HTML)
 async def show_reference(request: PageRequest) -> Response:
-    """All routes of the API, with what they take and answer."""
+    """Show all routes of the API with their parameters and responses."""
     return page(request, "reference.html", groups=api_reference())
 
 
 @reference_pages.get("/docs/openapi.json", "viewer")
 async def show_document(request: PageRequest) -> Response:
-    """The OpenAPI document, for somebody who is logged in to the pages."""
+    """Return the OpenAPI document, for a visitor who is logged in."""
     return Response(orjson.dumps(api_document(), option=orjson.OPT_INDENT_2), media_type="application/json")

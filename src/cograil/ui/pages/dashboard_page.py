@@ -35,7 +35,7 @@ class DashboardQuery(Query):
 
 @home.get("/", "viewer", query=DashboardQuery, media_type=HTML)
 async def show_home(request: PageRequest) -> Response:
-    """The dashboard."""
+    """Show the dashboard."""
     tenant = request.caller.tenant
     period = request.query.period if request.query.period in PERIODS else "24h"
     async with request.transaction("show") as tx:

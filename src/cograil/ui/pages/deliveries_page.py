@@ -36,7 +36,7 @@ class DeliveryFilters(Query):
 
 @deliveries.get("/deliveries", "viewer", query=DeliveryFilters, media_type=HTML)
 async def list_deliveries(request: PageRequest) -> Response:
-    """Deliveries, newest first, and subscriptions."""
+    """Show deliveries, newest first, and subscriptions."""
     return await _listed(request, request.query)
 
 

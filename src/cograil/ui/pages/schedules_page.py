@@ -77,7 +77,7 @@ async def create_schedule(request: PageRequest) -> Response:
         await calendar.create_schedule(call)
     except InvalidInput as error:
         return await _listed(request, form, error.problems, status=422)
-    except Conflict as error:  # the name is taken: what was written stays on the page
+    except Conflict as error:  # the name is in use: the page keeps the entered values
         problem = Problem(error.code, str(error), "/name")
         return await _listed(request, form, (problem,), status=error.status)
     return gone_to(request, "/ui/schedules", f"Schedule {call.body.name} created")
