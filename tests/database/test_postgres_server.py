@@ -340,7 +340,7 @@ def test_a_cluster_of_a_version_that_is_not_here_says_so(tmp_path: Path) -> None
 
 def test_a_directory_that_cannot_be_made_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot be made"):
+    with pytest.raises(UsageError, match="cannot be created"):
         EmbeddedPostgres(tmp_path / "file" / "data").start()
 
 

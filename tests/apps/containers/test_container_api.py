@@ -42,7 +42,7 @@ async def test_what_cannot_be_understood_is_400_and_says_why(
     ("artifacts", "named"),
     [
         ([{"id": "a", "depends": "b"}, {"id": "b", "depends": "a"}], "depends on itself"),
-        ([{"id": "a"}, {"id": "a"}], "given twice"),
+        ([{"id": "a"}, {"id": "a"}], "used twice"),
         ([{"id": "job"}], "job"),
         ([{"id": "a", "depends": "nobody"}], "nobody"),
         ([{"id": "a", "in": "../x"}], "artifacts[0].in"),
