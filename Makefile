@@ -12,7 +12,7 @@ VERSIONS := 15 16 18
 # Some machines forbid it; then each of the processes that the tests start compiles all it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install setup components demo test test-all matrix check format torture bench against docs docs-site pictures lock clean
+.PHONY: help install setup components demo test test-all coverage matrix check format torture bench against docs docs-site pictures lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -77,6 +77,12 @@ test: setup components  ## run the tests of every change: unit, contract, databa
 
 test-all: setup components  ## run the other tests: processes, crashes, upgrades, generated requests, OCR, every page
 	@$(BIN)/python -m tools.run_tests -n 3 $(MAXFAIL) -m slow --durations 40 --durations-min 3
+
+coverage: setup components  ## run all tests but torture and print which lines of src they do not reach
+	@rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest -n 3 $(COVERAGE_TESTS)
+	@$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 matrix: setup components  ## the tests of the database on every PostgreSQL: make matrix VERSIONS="15 16 18"
 	@for version in $(VERSIONS); do \
