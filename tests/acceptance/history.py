@@ -130,13 +130,19 @@ Migrations = dict[str, list[tuple[str, str]]]  # (name, hash) of each file in or
 
 
 def _continued_revisions() -> Iterator[tuple[str, Migrations]]:
-    """Commits that changed the program and whose migrations today's continue, newest first."""
+    """Commits that changed the program and whose migrations today's continue, newest first.
+
+    None is looked for before the first step came; branches that were merged since may still lack it.
+    """
     today_migrations = _todays_migrations()
-    for revision in _git("rev-list", "HEAD", "--", "src").split():
+    first = f"{MIGRATIONS}/{today_migrations[MIGRATIONS][0][0]}"
+    additions = _git("log", "--format=%H", "--diff-filter=A", "HEAD", "--", first).split()
+    if not additions:
+        return
+    for revision in _git("rev-list", "HEAD", "--not", f"{additions[-1]}^@", "--", "src").split():
         migrations = _migrations(revision)
-        if not _is_beginning(migrations, today_migrations):
-            return  # all earlier ones made another schema
-        yield revision, migrations
+        if _is_beginning(migrations, today_migrations):
+            yield revision, migrations
 
 
 def _is_beginning(migrations: Migrations, later: Migrations) -> bool:
