@@ -76,7 +76,7 @@ def test_jobs_in_flight_complete_after_a_restore_elsewhere(tmp_path: Path, serve
     assert target.run("approve", asks, "ask").code == 0
     with running(target, "orchestrator", "worker"):
         wait_until(lambda: {asks, naps} <= completed(target))
-        assert "stop them first" in target.run("db", "restore", "--clean", file).err
+        assert "stop these processes first" in target.run("db", "restore", "--clean", file).err
     assert target.run("db", "restore", "--clean", file).code == 0
     assert completed(target) == set()
 
