@@ -36,7 +36,7 @@ WORDS = (
     "Il était une fois une vache qui allait à l'école, et le maître ne la voyait pas.",
     "The quick brown fox jumps over the lazy dog, and nobody asks why it does.",
 )
-TAKEN = query("select count(*), count(distinct name) from cograil.documents")
+TAKEN = query("select count(*), count(distinct name) from cograil_documents.documents")
 JOBS = query("select count(*) from cograil.jobs where workflow_id = 'cograil.documents'")
 
 

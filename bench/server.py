@@ -13,8 +13,11 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from cograil.embedded.postgres_server import EmbeddedPostgres, create_database
-from cograil.store.migrate import migrate
+from cograil.processes.app_plugins import migrate_apps
+from cograil.settings import Settings
+from cograil.store.database_setup import set_up_database
 
+APPS = ("captures", "companies", "containers", "documents")
 NUMBERS = itertools.count(1)
 MUCH = "create table much as select g, repeat('x', 1000) as x from generate_series(1, 650000) as g"
 
@@ -52,4 +55,5 @@ def fresh_database(postgres: str, *, schema: bool = True) -> str:
 
 async def _migrate(conninfo: str) -> None:
     async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as connection:
-        await migrate(connection)
+        await set_up_database(connection)
+        await migrate_apps(connection, Settings(apps=APPS))

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
 import sys
-
-import psycopg
 
 import bench.engine
 import cograil
 from bench.engine import ALIVE, Bench, open_bench, process
-from cograil.store.migrate import migrate
 
 
 async def measure(conninfo: str, jobs: int, chains: int, latencies: int) -> dict[str, float]:
     """Drain, chains and latency, on an empty database."""
-    async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as connection:
-        await migrate(connection)
+    command = [sys.executable, "-m", "cograil", "db", "migrate"]
+    subprocess.run(command, env=os.environ | {"COGRAIL_DATABASE_URL": conninfo}, check=True)
     async with open_bench(conninfo) as bench:
         with process("orchestrator", conninfo):
             await bench.until(ALIVE, 1, kind="orchestrator")

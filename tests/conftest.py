@@ -26,9 +26,9 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from tests.components import need, needed_by
 from tests.lanes import is_slow
+from tests.support.schemas import make_schemas
 
 from cograil.embedded.postgres_server import EmbeddedPostgres, create_database
-from cograil.store.database_setup import set_up_database
 
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 TEMPLATE = "cograil_template"
@@ -85,13 +85,8 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def template(postgres: str) -> str:
     """The name of a database with the schema in it, for copying."""
-    asyncio.run(_migrate(create_database(postgres, TEMPLATE)))
+    asyncio.run(make_schemas(create_database(postgres, TEMPLATE)))
     return TEMPLATE
-
-
-async def _migrate(conninfo: str) -> None:
-    async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as conn:
-        await set_up_database(conn, allow_unsafe=True)
 
 
 @pytest.fixture

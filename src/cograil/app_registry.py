@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from cograil.http.server.dispatcher import ApiContext
     from cograil.http.server.openapi import ApiDescription
     from cograil.http.server.routing import Router
+    from cograil.metrics import Sample
     from cograil.model.roles import Caller
     from cograil.runners.handler_registry import Registry
     from cograil.settings import Settings
-    from cograil.store.database import Database
+    from cograil.store.database import Database, Transaction
     from cograil.store.doctor import Finding
 
 Check = Callable[["Database"], Awaitable[str]]
@@ -99,8 +100,9 @@ class App:
     package whose directory `migrations` holds the files of the schema `cograil_<name>`. `handlers` returns
     functions by their names `<app>.<what>`; every worker registers them. `workflows` returns the YAML texts
     of its workflows by id; `submit_app_job` starts jobs of them. `metrics` is a module to import where the
-    app runs, so that its metrics are shown from the start. `unavailable` returns why its handlers cannot
-    run on this machine, "" when they can. `doctor` returns findings for `cograil doctor`. `log_fields`
+    app runs, so that its metrics are shown from the start. `samples`
+    reads values of /metrics from the database, each (name, first label, second label, value). `unavailable`
+    returns why its handlers cannot run on this machine, "" when they can. `doctor` returns findings for `cograil doctor`. `log_fields`
     returns fields for every log line about an attempt of one of its handlers. Handlers of an app are named
     `<app>.<what>` and run only in jobs that the app starts; `offers` names handlers that any workflow may
     use.
@@ -130,6 +132,7 @@ class App:
     handlers: Callable[[], Mapping[str, Callable[..., Any]]] = lambda: NONE
     workflows: Callable[[], Mapping[str, str]] = lambda: NONE
     metrics: str = ""
+    samples: Callable[[Transaction], Awaitable[list[Sample]]] | None = None
     unavailable: Callable[[Settings], Awaitable[str]] = _no_message
     doctor: Callable[[Settings], Awaitable[list[Finding]]] | None = None
     log_fields: Callable[[Any], dict[str, Any]] | None = None

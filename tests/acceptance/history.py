@@ -4,23 +4,29 @@ A program is a directory with its source; PYTHONPATH puts it before the installe
 interpreter and the same libraries. Which commit is "the previous one" is asked of git, so these tests need
 the history: in a shallow clone or without git they fail and say so, for nothing else would show that an
 upgrade works.
+
+Only commits count whose migrations today's continue, of the core and of each app: those before the baseline of
+0.1.0 made another schema. Until there is such a commit, a copy of what is here now takes its place: it is
+another program on the same database, and the tests exercise all but a difference of the code.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 MIGRATIONS = "src/cograil/store/migrations"
+DEVELOPMENT_STEP = f"{MIGRATIONS}/0001_core.sql"  # every commit before the baseline has it, and none after
 NO_HISTORY = (
     "the tests of upgrades run earlier commits and find none: {}. They need a clone with its history"
     " (`git fetch --unshallow`); without one run the others: --ignore tests/acceptance/test_upgrade.py"
@@ -94,43 +100,82 @@ def today() -> Program:
 
 
 def previous(directory: Path) -> Program:
-    """The newest commit that is not what is here now, and that we can migrate from."""
-    for revision in _revisions():
-        if _is_beginning(_migrations(revision)) and _differs(revision):
+    """The newest commit that is not what is here now, and that we can migrate from; else a copy of today's."""
+    for revision, _ in _continued_revisions():
+        if _differs(revision):
             return _export(revision, directory)
-    raise AssertionError(NO_HISTORY.format("no earlier commit has migrations that today's continue"))
+    return _copy(directory)
 
 
 def before(program: Program, directory: Path) -> Program:
-    """The newest commit with fewer migrations than this program, and that we can migrate from."""
-    for revision in _revisions():
-        migrations = _migrations(revision)
-        if len(migrations) < len(program.migrations()) and _is_beginning(migrations):
+    """The newest commit with fewer migrations of the core, and that we can migrate from; else a copy of today's."""
+    for revision, migrations in _continued_revisions():
+        if len(migrations[MIGRATIONS]) < len(program.migrations()):
             return _export(revision, directory)
-    raise AssertionError(NO_HISTORY.format("no earlier commit has fewer migrations that today's continue"))
+    return _copy(directory)
 
 
-def _revisions() -> Iterator[str]:
-    """Commits that changed the program, newest first."""
-    yield from _git("rev-list", "HEAD", "--", "src").split()
+def of_development(directory: Path) -> Program:
+    """The newest commit before the baseline of 0.1.0."""
+    removals = _git("rev-list", "HEAD", "--", DEVELOPMENT_STEP).split()
+    for revision in removals:
+        parents = _git("rev-list", "--parents", "-n", "1", revision).split()[1:]
+        for commit in (revision, *parents):
+            if _git("ls-tree", commit, DEVELOPMENT_STEP):
+                return _export(commit, directory)
+    raise AssertionError(NO_HISTORY.format(f"no earlier commit has {DEVELOPMENT_STEP}"))
 
 
-def _is_beginning(migrations: list[tuple[str, str]]) -> bool:
-    """Whether today's migrations begin with these, unchanged."""
-    return bool(migrations) and _todays_migrations()[: len(migrations)] == migrations
+Migrations = dict[str, list[tuple[str, str]]]  # (name, hash) of each file in order, by directory
 
 
-def _migrations(revision: str) -> list[tuple[str, str]]:
-    """(name, hash) of each migration of a commit, in order."""
-    lines = _git("ls-tree", revision, f"{MIGRATIONS}/").splitlines()
+def _continued_revisions() -> Iterator[tuple[str, Migrations]]:
+    """Commits that changed the program and whose migrations today's continue, newest first.
+
+    None is looked for before the first step came; branches that were merged since may still lack it.
+    """
+    today_migrations = _todays_migrations()
+    first = f"{MIGRATIONS}/{today_migrations[MIGRATIONS][0][0]}"
+    additions = _git("log", "--format=%H", "--diff-filter=A", "HEAD", "--", first).split()
+    if not additions:
+        return
+    for revision in _git("rev-list", "HEAD", "--not", f"{additions[-1]}^@", "--", "src").split():
+        migrations = _migrations(revision)
+        if _is_beginning(migrations, today_migrations):
+            yield revision, migrations
+
+
+def _is_beginning(migrations: Migrations, later: Migrations) -> bool:
+    """Whether the later migrations begin with these, unchanged, in every directory."""
+    return MIGRATIONS in migrations and all(
+        later.get(directory, [])[: len(files)] == files for directory, files in migrations.items()
+    )
+
+
+def _migrations(revision: str) -> Migrations:
+    lines = _git("ls-tree", "-r", revision, "src/").splitlines()
     entries = (line.split(None, 3) for line in lines)
-    return sorted((Path(path).name, blob) for _, _, blob, path in entries if path.endswith(".sql"))
+    return _by_directory((Path(path), blob) for _, _, blob, path in entries)
 
 
-def _todays_migrations() -> list[tuple[str, str]]:
-    files = sorted((ROOT / MIGRATIONS).glob("*.sql"))
-    hashes = _git("hash-object", *(str(file) for file in files)).split()
-    return list(zip((file.name for file in files), hashes, strict=True))
+def _todays_migrations() -> Migrations:
+    paths = [path.relative_to(ROOT) for path in (ROOT / "src").rglob("migrations/*.sql")]
+    hashes = _git("hash-object", *(str(ROOT / path) for path in paths)).split()
+    return _by_directory(zip(paths, hashes, strict=True))
+
+
+def _by_directory(files: Iterable[tuple[Path, str]]) -> Migrations:
+    migrations: Migrations = {}
+    for path, blob in sorted(files):
+        if path.parent.name == "migrations" and path.suffix == ".sql":
+            migrations.setdefault(path.parent.as_posix(), []).append((path.name, blob))
+    return migrations
+
+
+def _copy(directory: Path) -> Program:
+    """What is here now, at another place."""
+    shutil.copytree(ROOT / "src", directory / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    return Program("copy of today", directory / "src")
 
 
 def _differs(revision: str) -> bool:

@@ -20,14 +20,14 @@ LOGIN = "cograil"
 OBJECTS = """
 select c.relname::text, c.relkind::text, pg_get_userbyid(c.relowner)::text, c.relacl::text
 from pg_class c
-where c.relnamespace::regnamespace::text in ('cograil', 'vault_secure') and c.relkind in ('r', 'p', 'S', 'v')
+where c.relnamespace::regnamespace::text ~ '^(cograil|vault_secure)' and c.relkind in ('r', 'p', 'S', 'v')
   and c.relname !~ '_[0-9]{8}$'
 union all
 select a.attrelid::regclass::text || '.' || a.attname, 'column', '', a.attacl::text from pg_attribute a
-where a.attacl is not null and a.attrelid::regclass::text ~ '^(cograil|vault_secure)[.]'
+where a.attacl is not null and a.attrelid::regclass::text ~ '^(cograil|vault_secure)'
 union all
 select p.proname::text, 'function', pg_get_userbyid(p.proowner)::text, p.proacl::text from pg_proc p
-where p.pronamespace::regnamespace::text in ('cograil', 'vault_secure')
+where p.pronamespace::regnamespace::text ~ '^(cograil|vault_secure)'
 union all
 select p.polrelid::regclass::text, 'policy ' || p.polname, p.polroles::regrole[]::text,
        p.polcmd::text || pg_get_expr(p.polqual, p.polrelid) from pg_policy p

@@ -212,13 +212,21 @@ def test_the_schema_is_planned_migrated_and_compared(tmp_path: Path, empty_dsn: 
     assert fresh.run("jobs").code == 2
     assert fresh.run("db", "status").code == 1
     planned = fresh.run("db", "migrate", "--plan", "--json").json["pending"]
-    assert planned[0] == {"version": 1, "name": "core"}
+    assert planned[0] == {"version": 1, "name": "tables"}
+    assert planned[-1] == {"version": 1, "name": "container_jobs", "app": "containers"}
     assert fresh.run("db", "migrate", "--json").json["applied"] == planned
     status = fresh.run("db", "status", "--json")
     assert status.code == 0
-    newest = planned[-1]["version"]  # numbers may have gaps
+    newest = [step["version"] for step in planned if "app" not in step][-1]  # numbers may have gaps
     expected = {"current": newest, "known": newest, "pending": [], "problems": [], "roles_complete": True}
     assert status.json.items() >= expected.items()
+    assert status.json["apps"]["containers"] == {"current": 1, "known": 1, "pending": [], "problems": []}
+    with_captures = fresh.with_environment(COGRAIL_APPS="captures")
+    assert with_captures.run("db", "status").code == 1
+    refused = with_captures.run_process("worker")
+    assert refused.code == 2
+    assert "the app 'captures' has schema 0 in the database, this program needs 1" in refused.err
+    assert "run `cograil db migrate` with COGRAIL_APPS=captures" in refused.err
     assert fresh.run("jobs", "--json").json == {"jobs": []}
 
 

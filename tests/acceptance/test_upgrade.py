@@ -27,13 +27,11 @@ from cograil.jobs j
 left join cograil.nodes n on n.job_id = j.id
 left join cograil.tasks t on t.job_id = j.id and t.node_id = n.node_id
 """
-LEFT_BY_CORE: Set[tuple[str | None, ...]] = {
+LEFT: Set[tuple[str | None, ...]] = {
     ("done", "b", "completed"),
     ("chain", "b", "running"),
     ("backoff", "b", "later"),
     ("fan", "split__2", "running"),
-}
-LEFT: Set[tuple[str | None, ...]] = LEFT_BY_CORE | {
     ("ask", "b", "waiting"),
     ("parent", "b", "waiting"),
     ("quiet", None, None),
@@ -57,7 +55,7 @@ def previous_schema(previous: Program, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(params=["previous", "previous_schema"])
 def old(request: pytest.FixtureRequest) -> Program:
-    """The commit before this one; then the last one with fewer migrations than that."""
+    """The commit before this one; then the last one with fewer migrations than that. See `history`."""
     program: Program = request.getfixturevalue(request.param)
     return program
 
@@ -74,12 +72,6 @@ def neighbour(previous: Program, previous_schema: Program) -> Program:
 def is_promised(old: Program) -> bool:
     """Whether each step that the older program does not know leaves it working."""
     return all(step.is_compatible for step in known_migrations()[len(old.migrations()) :])
-
-
-def reads_marks(old: Program) -> bool:
-    """Programs from before there were marks refuse every newer schema."""
-    known = (old.source / "cograil" / "store" / "migrate.py").read_text()
-    return "is_compatible" in known or len(old.migrations()) == len(NEW.migrations())
 
 
 @dataclass
@@ -172,10 +164,9 @@ def empty_site(empty_dsn: str, tmp_path: Path, start: Start, eventually: Any) ->
 
 async def leave_behind(site: Site, old: Program) -> dict[str, str]:
     """The old program brings jobs into every state it knows, and is killed."""
-    knows_all = len(old.migrations()) >= 7
-    jobs = site.submit(old, CORE | LATER if knows_all else CORE)
+    jobs = site.submit(old, CORE | LATER)
     parts = await site.begin(old, "orchestrator", "worker")
-    await site.reach(LEFT if knows_all else LEFT_BY_CORE)
+    await site.reach(LEFT)
     for part in parts:
         part.send(signal.SIGKILL)
         part.ended()
@@ -185,16 +176,19 @@ async def leave_behind(site: Site, old: Program) -> dict[str, str]:
 async def test_jobs_left_by_an_older_program_are_finished_by_this_one(empty_site: Site, old: Program) -> None:
     site = empty_site
     jobs = await leave_behind(site, old)
-    answers = [f"approve {jobs['ask']} b", "resume workflow quiet"] if "ask" in jobs else []
+    answers = [f"approve {jobs['ask']} b", "resume workflow quiet"]
     plan, *_ = site.give(NEW, "db migrate --plan --json", "db migrate", *answers)
-    assert len(plan["pending"]) == len(NEW.migrations()) - len(old.migrations())
+    assert len([step for step in plan["pending"] if "app" not in step]) == len(NEW.migrations()) - len(
+        old.migrations()
+    )
     await site.begin(NEW, "orchestrator", "worker")
     site.open_door()
     await site.all_completed()
 
-    expected = {"chain": {"began": old.file, "by": NEW.file}}
-    if "steps" in jobs:
-        expected["steps"] = {"first": old.file, "second": NEW.file}
+    expected = {
+        "chain": {"began": old.file, "by": NEW.file},
+        "steps": {"first": old.file, "second": NEW.file},
+    }
     shows = [f"show {jobs[name]} --node b --json" for name in expected]
     *shown, _, report = site.give(NEW, *shows, f"retry {jobs['done']} --from b --wait", "doctor --json")
     assert [job["nodes"][0]["output"] for job in shown] == list(expected.values())
@@ -216,13 +210,12 @@ async def test_an_older_process_that_is_still_there_works_with_newer_ones_on_the
     shown, report = site.give(NEW, f"show {jobs['chain']} --node b --json", "doctor --json")
     assert shown["nodes"][0]["output"]["by"] == (neighbour if is_worker_old else NEW).file
     assert neighbour_process.process.poll() is None
-    assert "job set aside" not in neighbour_process.events()  # as older releases log it
     assert "job quarantined" not in neighbour_process.events()
     assert problems(report) == []
 
 
 async def test_an_older_program_starts_on_the_new_schema_or_says_why_not(site: Site, old: Program) -> None:
-    if is_promised(old) and reads_marks(old):
+    if is_promised(old):
         await site.begin(old, "orchestrator", "worker")
         (report,) = site.give(old, "doctor --json")
         assert problems(report) == []
@@ -263,3 +256,26 @@ def test_this_program_refuses_a_newer_schema_that_does_not_say_so(site: Site, tm
     for process in refused:
         assert process.ended() == 2
         assert "a newer cograil migrated it; update this one" in process.output
+
+
+def test_a_database_of_a_development_version_is_refused_and_left_as_it_is(
+    empty_site: Site, tmp_path: Path
+) -> None:
+    """Each side says so: neither of the two programs works on the schema of the other."""
+    site, development = empty_site, history.of_development(tmp_path / "development")
+    site.give(development, "db migrate")
+    for arguments in (("db", "migrate"), ("server",), ("orchestrator",), ("worker",), ("up", "--port", "0")):
+        process = site.start(*arguments, **NEW.variables(site.dsn))
+        assert process.ended() == 2, arguments
+        assert "made by a development version of cograil before 0.1.0" in process.output
+        assert "use a new database" in process.output
+    ((code, status),) = NEW.run(site.dsn, site.directory, ["db", "status", "--json"])
+    assert (code, status["current"]) == (1, len(development.migrations()))
+    assert "cannot be upgraded" in status["problems"][0]
+
+
+def test_a_development_version_refuses_the_schema_of_this_program(site: Site, tmp_path: Path) -> None:
+    development = history.of_development(tmp_path / "development")
+    process = site.start("orchestrator", **development.variables(site.dsn))
+    assert process.ended() != 0
+    assert "is not the one of this program" in process.output

@@ -13,10 +13,11 @@ import pytest
 from tests.components import need
 from tests.conftest import NOT_DURABLE
 from tests.support.harness import open_harness
+from tests.support.schemas import make_schemas
 
 from cograil.embedded.postgres_binaries import OLDEST_VERSION, installed
 from cograil.embedded.postgres_server import EmbeddedPostgres
-from cograil.store.migrate import OLDEST_SERVER, migrate
+from cograil.store.migrate import OLDEST_SERVER
 from cograil.store.statements import all_statements, native
 
 VERSIONS = (15, 16, 18)
@@ -50,7 +51,7 @@ def conninfo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 async def _migrate(conninfo: str, version: int) -> None:
     async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as connection:
         assert connection.info.server_version // 10_000 == version
-        await migrate(connection)
+    await make_schemas(conninfo)
 
 
 def test_the_oldest_version_we_name_is_among_them() -> None:

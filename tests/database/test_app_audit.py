@@ -78,5 +78,5 @@ async def _companies(harness: Harness, clerk: Clerk) -> None:
 
 async def _let_go(harness: Harness) -> None:
     """Somebody ended the job of the run, and not the run."""
-    ((job_id,),) = await harness.rows("select job_id::text from cograil.company_enrichments")
+    ((job_id,),) = await harness.rows("select job_id::text from cograil_companies.company_enrichments")
     await harness.cancel(job_id)

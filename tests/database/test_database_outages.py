@@ -10,17 +10,16 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import psutil
-import psycopg
 import pytest
 import pytest_asyncio
 from tests.conftest import Eventually
 from tests.support.api_client import ApiClient, serve_api
 from tests.support.harness import Harness, open_harness, quick_settings
 from tests.support.patient_handler import Patient
+from tests.support.schemas import make_schemas
 
 from cograil.embedded.postgres_server import EmbeddedPostgres
 from cograil.runners.context import Context
-from cograil.store.migrate import migrate
 from cograil.verbs import tasks
 
 LEASE = {"seconds": 2.0, "heartbeat_seconds": 0.4, "scan_seconds": 0.2}
@@ -46,13 +45,8 @@ def send(server: EmbeddedPostgres, *signals: signal.Signals) -> None:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[EmbeddedPostgres]:
     with EmbeddedPostgres(tmp_path / "pg") as server:
-        asyncio.run(_migrate(server.conninfo))
+        asyncio.run(make_schemas(server.conninfo))
         yield server
-
-
-async def _migrate(conninfo: str) -> None:
-    async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as connection:
-        await migrate(connection)
 
 
 @pytest_asyncio.fixture

@@ -19,8 +19,6 @@ from cograil.errors import DatabaseUnavailable, SchemaMismatch, UnsafeDatabase
 from cograil.store import migrate as module
 from cograil.store.migrate import check_server, known_migrations, migrate, plan, status
 
-UNMARKED = 7  # the migrations from before there were marks
-
 STATEMENTS = [
     "create table cograil.a (x int);",
     "insert into cograil.a values (1);",
@@ -155,16 +153,14 @@ async def test_a_hole_among_the_newer_steps_is_refused(conn: Any, tmp_path: Path
         await plan(conn, write(tmp_path / "m", added.format("a")))
 
 
-async def test_a_database_from_before_there_were_marks_is_read_and_migrated(
+async def test_a_database_of_a_development_version_is_refused_with_a_way_out(
     conn: Any, tmp_path: Path
 ) -> None:
-    first = "create table a ();"
-    await migrate(conn, directory=write(tmp_path / "m", first))
-    await conn.execute("alter table cograil.schema_migrations drop column is_compatible")
-    assert await plan(conn, tmp_path / "m") == []
-    both = write(tmp_path / "m", first, "-- compatible: yes\ncreate table b ();")
-    assert [m.version for m in await migrate(conn, directory=both)] == [2]
-    assert (await status(conn, write(tmp_path / "m", first))).problems == ()
+    await migrate(conn, directory=write(tmp_path / "m", "create table a ();"))
+    await conn.execute("update cograil.schema_migrations set name = 'core'")
+    with pytest.raises(SchemaMismatch, match=r"before 0\.1\.0 and cannot be upgraded: use a new database"):
+        await migrate(conn)
+    assert await tables(conn) == {"a"}
 
 
 async def test_a_hole_in_the_history_is_refused(conn: Any, tmp_path: Path) -> None:
@@ -366,7 +362,7 @@ def test_a_function_body_may_begin_and_end(tmp_path: Path) -> None:
 def test_the_migrations_of_this_program_keep_the_rules() -> None:
     known = known_migrations()
     assert [m.version for m in known] == sorted({m.version for m in known})
-    silent = [str(m) for m in known if m.version > UNMARKED and m.says_compatible is None]
+    silent = [str(m) for m in known if m.says_compatible is None]
     assert silent == [], "a new migration says `-- compatible: yes` or `-- compatible: no` (decision 12)"
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import shutil
 from collections.abc import AsyncIterator
-from importlib.resources import as_file, files
 from json import dumps, loads
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -19,7 +16,6 @@ from tests.support.webhook_receiver import open_receiver, relay_settings, run_re
 
 from cograil.errors import InvalidInput
 from cograil.settings import Settings
-from cograil.store.migrate import migrate
 from cograil.verbs import outbox
 from cograil.verbs.callback_targets import Receiver
 
@@ -391,36 +387,3 @@ async def test_the_audit_log_says_who_submitted(api: ApiClient, dsn: str) -> Non
     (entry,) = (await api.get("/api/v1/audit")).body["entries"]
     assert (entry["action"], entry["target"], entry["role"]) == ("submit", str(job_id), "sql")
     assert entry["data"] == {"session_user": role, "role": role}
-
-
-# -- the step that brought it ----------------------------------------------------------------------------
-
-
-async def test_the_step_mends_what_was_there_before(empty_dsn: str, tmp_path: Path) -> None:
-    with as_file(files("cograil.store").joinpath("migrations")) as folder:
-        for path in sorted(folder.glob("*.sql"))[:15]:
-            shutil.copy(path, tmp_path)
-    role = f"app_{secrets.token_hex(4)}"
-    async with await psycopg.AsyncConnection.connect(empty_dsn, autocommit=True) as conn:
-        await migrate(conn, directory=tmp_path)
-        await conn.execute(
-            "insert into cograil.workflows (workflow_id, version, digest, document)"
-            " values ('hello', 1, '', '{}')"
-        )
-        for text in ("infinity", "-infinity", "2030-01-01+00"):
-            await conn.execute("select cograil.submit('hello', not_before => %s::timestamptz)", [text])
-        await conn.execute(f"create role {role}".encode())
-        try:
-            await conn.execute(f"grant execute on function cograil.submit to {role}".encode())
-            await migrate(conn)
-            rows = await (await conn.execute("select not_before from cograil.jobs order by 1")).fetchall()
-            assert [not_before.year for (not_before,) in rows] == [1, 2030, 9999]
-            grants = await (
-                await conn.execute("select role_name, tenant_id from cograil.submitters")
-            ).fetchall()
-            assert grants == [(role, "default")]
-            query = "select has_function_privilege(%s, 'cograil.submit'::regproc::oid, 'execute')"
-            assert await (await conn.execute(query, [role])).fetchone() == (True,)
-        finally:
-            await conn.execute(f"drop owned by {role}".encode())
-            await conn.execute(f"drop role {role}".encode())

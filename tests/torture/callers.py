@@ -255,7 +255,7 @@ async def _publish(lane: Lane, run: Run) -> None:
 WRONG_CONTAINERS = """
 select coalesce(c.id, j.labels ->> 'container_job'), j.status, c.status,
        (select count(*) from cograil.outbox o where o.job_id = j.id and o.type = 'orchestrator.job.exit')
-from cograil.jobs j full join cograil.container_jobs c on c.job_id = j.id
+from cograil.jobs j full join cograil_containers.container_jobs c on c.job_id = j.id
 where coalesce(c.id, j.labels ->> 'container_job') = %(name)s
   and (j.id is null or c.id is null or (j.status = 'cancelled') <> (c.status is not distinct from 'cancelled')
        or (c.settled_at is not null)::int <> (
@@ -265,7 +265,7 @@ where coalesce(c.id, j.labels ->> 'container_job') = %(name)s
 
 # The relays of other scenarios have nobody to tell it.
 TAKE_AWAY = """
-delete from cograil.outbox where job_id in (select job_id from cograil.container_jobs where id = %(name)s)
+delete from cograil.outbox where job_id in (select job_id from cograil_containers.container_jobs where id = %(name)s)
 """
 
 
@@ -285,7 +285,9 @@ async def _run_container(lane: Lane, run: Run) -> None:
         if ended.status != 204:
             run.violations.append(f"the caller was told {ended}")
     run.violations += await look()
-    statuses = await lane.lab.rows("select status from cograil.container_jobs where id = %(name)s", name=mark)
+    statuses = await lane.lab.rows(
+        "select status from cograil_containers.container_jobs where id = %(name)s", name=mark
+    )
     if statuses != [("cancelled",)]:
         run.violations.append(f"there is {statuses}")
     await lane.lab.rows(TAKE_AWAY, name=mark)

@@ -21,12 +21,12 @@ ASKED = ContainerCaller("default", None, KEPT_SECONDS)
 UNEVEN = """
 select c.id, c.status, (select count(*) from cograil.outbox o
                         where o.job_id = c.job_id and o.type = 'orchestrator.job.exit') as told
-from cograil.container_jobs c where c.id = any(%(names)s) and (c.settled_at is not null)::int <> (
+from cograil_containers.container_jobs c where c.id = any(%(names)s) and (c.settled_at is not null)::int <> (
   select count(*) from cograil.outbox o where o.job_id = c.job_id and o.type = 'orchestrator.job.exit')
 """
-STATUS = "select id, status from cograil.container_jobs where id = any(%(names)s) order by id"
+STATUS = "select id, status from cograil_containers.container_jobs where id = any(%(names)s) order by id"
 LONG_AGO = """
-update cograil.container_jobs set settled_at = now() - interval '1 day', status = 'completed'
+update cograil_containers.container_jobs set settled_at = now() - interval '1 day', status = 'completed'
 where id = %(name)s returning 1
 """
 TAKE_AWAY = "delete from cograil.outbox where type like 'orchestrator.job.%%' returning 1"

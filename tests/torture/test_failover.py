@@ -23,13 +23,13 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from tests.conftest import Eventually
 from tests.support.harness import Harness, open_harness, quick_settings
+from tests.support.schemas import make_schemas
 
 from cograil.embedded.postgres_binaries import binaries
 from cograil.embedded.postgres_server import EmbeddedPostgres
 from cograil.embedded.run_as import choose_guest, command_as
 from cograil.errors import DatabaseUnavailable
 from cograil.settings import Settings
-from cograil.store.migrate import migrate
 
 pytestmark = pytest.mark.torture
 
@@ -109,7 +109,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         _copy(primary, tmp_path / "2")
         with EmbeddedPostgres(tmp_path / "2", version=VERSION) as standby:
             _replicate_synchronously(primary)
-            asyncio.run(_migrate(primary.conninfo))
+            asyncio.run(make_schemas(primary.conninfo))
             yield Pair(primary, standby)
 
 
@@ -129,11 +129,6 @@ def _replicate_synchronously(primary: EmbeddedPostgres) -> None:
         admin.execute("select pg_reload_conf()")
         while admin.execute("select sync_state from pg_stat_replication").fetchone() != ("sync",):
             pass
-
-
-async def _migrate(conninfo: str) -> None:
-    async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as connection:
-        await migrate(connection)
 
 
 @contextlib.contextmanager

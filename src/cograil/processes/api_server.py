@@ -17,7 +17,13 @@ from cograil.http.server.application import application, open_api_context
 from cograil.http.server.dispatcher import ApiContext
 from cograil.http.server.port import bind, serving
 from cograil.http.server.probes import metrics_app, probe_routes
-from cograil.processes.app_plugins import all_doors, app_checks, serving_ports
+from cograil.processes.app_plugins import (
+    all_doors,
+    app_checks,
+    app_samples,
+    check_app_schemas,
+    serving_ports,
+)
 from cograil.processes.instance_discovery import (
     check_schema,
     find_conninfo,
@@ -45,8 +51,10 @@ async def _serve(settings: Settings) -> None:
     conninfo = await find_conninfo(settings)
     async with open_api(conninfo, settings) as instance:
         await look(partial(check_schema, instance.db))
+        await look(partial(check_app_schemas, instance.db, settings))
         stop = stop_on_signals()  # one signal suffices until here: no request was served
-        health = ProcessHealth(instance.db, {}, app_checks(settings, has_worker=False))
+        apps = app_checks(settings, has_worker=False)
+        health = ProcessHealth(instance.db, {}, apps, samples=app_samples(settings))
         probes = probe_routes(health.checks, health.samples)
         app = log_requests(application(instance, probes, apps=all_doors(instance)), settings)
         async with (

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from psycopg import AsyncConnection
 
 from cograil.app_registry import Check, PortContext, enabled_apps, installed_apps, load_metrics
-from cograil.errors import UsageError
+from cograil.errors import SchemaMismatch, UsageError
+from cograil.metrics import Sample
 from cograil.runners.handler_registry import AppRegistry, Registry
 from cograil.settings import Settings
-from cograil.store.app_migrations import migrate_app
-from cograil.store.database import Database
-from cograil.store.migrate import Migration
+from cograil.store.app_migrations import app_status, migrate_app
+from cograil.store.database import Database, Transaction
+from cograil.store.database_roles import grant_rights
+from cograil.store.migrate import Migration, SchemaStatus
 
 if TYPE_CHECKING:  # a worker needs neither
     from starlette.types import ASGIApp
@@ -60,13 +62,46 @@ def app_checks(settings: Settings, *, has_worker: bool) -> Mapping[str, Check]:
     }
 
 
+def app_samples(settings: Settings) -> list[Callable[[Transaction], Awaitable[list[Sample]]]]:
+    """What /metrics shows of the database for them."""
+    return [app.samples for app in enabled_apps(settings) if app.samples is not None]
+
+
 async def migrate_apps(connection: AsyncConnection[Any], settings: Settings) -> dict[str, list[Migration]]:
-    """Update the schemas of the enabled apps; return what was applied, by app."""
-    return {
+    """Update the schemas of the enabled apps, with owners and grants; return what was applied, by app.
+
+    Raises what `migrate_app` and `grant_rights` raise.
+    """
+    applied = {
         app.name: await migrate_app(connection, app.name, app.migrations)
         for app in enabled_apps(settings)
         if app.migrations
     }
+    await grant_rights(connection)
+    return applied
+
+
+async def app_schemas(connection: AsyncConnection[Any], settings: Settings) -> dict[str, SchemaStatus]:
+    """Compare the schemas of the enabled apps with this program. Changes nothing."""
+    return {
+        app.name: await app_status(connection, app.name, app.migrations)
+        for app in enabled_apps(settings)
+        if app.migrations
+    }
+
+
+async def check_app_schemas(db: Database, settings: Settings) -> None:
+    """Raises SchemaMismatch unless the enabled apps can work with their schemas in this database."""
+    async with db.single("schema") as tx:
+        schemas = await app_schemas(tx.connection, settings)
+    for name, schema in schemas.items():
+        if schema.problems:
+            raise SchemaMismatch("; ".join(schema.problems))
+        if schema.pending:
+            raise SchemaMismatch(
+                f"the app {name!r} has schema {schema.current} in the database, this program needs {schema.known}: "
+                f"run `cograil db migrate` with COGRAIL_APPS={','.join(settings.apps)}"
+            )
 
 
 @asynccontextmanager

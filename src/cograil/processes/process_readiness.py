@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 
 import psycopg
 
 from cograil import clock
 from cograil.errors import DatabaseUnavailable
+from cograil.metrics import Sample
 from cograil.model.readiness_check import DEGRADED, OK
-from cograil.store.database import Database
+from cograil.store.database import Database, Transaction
 from cograil.store.job_queries import sample_metrics
 from cograil.store.migrate import SchemaStatus, status
 
@@ -27,6 +29,7 @@ class ProcessHealth:
         parts: Mapping[str, Callable[[], bool]],
         apps: Mapping[str, Callable[[Database], Awaitable[str]]] | None = None,
         conditions: Mapping[str, Callable[[], str]] | None = None,
+        samples: Sequence[Callable[[Transaction], Awaitable[list[Sample]]]] = (),
     ) -> None:
         self.is_draining = False
         self._apps = apps or {}
@@ -36,7 +39,8 @@ class ProcessHealth:
         self._found: dict[str, str] = {}
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
-        self._samples: list[tuple[str, str, str, float]] = []
+        self._app_samples = samples
+        self._samples: list[Sample] = []
         self._sampled_at = float("-inf")
         self._sampling = asyncio.Lock()
 
@@ -47,7 +51,7 @@ class ProcessHealth:
         results |= {name: tell() for name, tell in self._conditions.items()}
         return results | {"draining": "stopping" if self.is_draining else OK}
 
-    async def samples(self) -> list[tuple[str, str, str, float]]:
+    async def samples(self) -> list[Sample]:
         """Return the database samples of /metrics; none while the database does not answer."""
         clock = asyncio.get_running_loop().time
         async with self._sampling:
@@ -56,12 +60,18 @@ class ProcessHealth:
                 self._sampled_at = clock()
         return self._samples
 
-    async def _sample(self) -> list[tuple[str, str, str, float]]:
-        try:
+    async def _sample(self) -> list[Sample]:
+        samples: list[Sample] = []
+        with suppress(TimeoutError, psycopg.Error, DatabaseUnavailable):
             async with asyncio.timeout(PATIENCE_SECONDS), self._db.single("metrics") as tx:
-                return await sample_metrics(tx)
-        except (TimeoutError, psycopg.Error, DatabaseUnavailable):
-            return []
+                samples += await sample_metrics(tx)
+        for (
+            sample
+        ) in self._app_samples:  # each by itself: a schema that is missing takes nothing from the others
+            with suppress(TimeoutError, psycopg.Error, DatabaseUnavailable):
+                async with asyncio.timeout(PATIENCE_SECONDS), self._db.single("metrics") as tx:
+                    samples += await sample(tx)
+        return samples
 
     async def _database(self) -> dict[str, str]:
         clock = asyncio.get_running_loop().time

@@ -34,7 +34,14 @@ from cograil.http.server.probes import metrics_app, probe_routes
 from cograil.model.readiness_check import OK
 from cograil.orchestrator.orchestrator_loop import Orchestrator
 from cograil.processes.api_server import open_api
-from cograil.processes.app_plugins import all_doors, app_checks, app_front, app_sentences, serving_ports
+from cograil.processes.app_plugins import (
+    all_doors,
+    app_checks,
+    app_front,
+    app_samples,
+    app_sentences,
+    serving_ports,
+)
 from cograil.processes.database_host import Host, prepare_database
 from cograil.processes.handler_modules import summarize
 from cograil.processes.instance_discovery import make_engine_context, require_queues
@@ -208,7 +215,8 @@ class Supervisor:
 
     def _health(self, db: Database, parts: Mapping[str, object]) -> ProcessHealth:
         apps = app_checks(self.settings, has_worker=True)
-        return ProcessHealth(db, _states(parts), apps, {"workflows": self._published})
+        conditions = {"workflows": self._published}
+        return ProcessHealth(db, _states(parts), apps, conditions, app_samples(self.settings))
 
     def _published(self) -> str:
         """Return the readiness of the workflows: once it is ready, the workflows of the directory can be

@@ -21,11 +21,14 @@ from cograil.embedded.postgres_binaries import Binaries
 from cograil.errors import DatabaseUnavailable, UsageError
 from cograil.store.database_roles import IN_DATABASE
 
-SCHEMAS = ("cograil", "vault_secure")
-DROP_SCHEMAS = "".join(f"drop schema if exists {name} cascade;\n" for name in SCHEMAS)
-ANALYZE = """
-select format('analyze %I.%I', schemaname, tablename) from pg_tables
-where schemaname in ('cograil', 'vault_secure') order by 1 \\gexec
+SCHEMAS = ("cograil", "cograil_*", "vault_secure")  # patterns of pg_dump: the core, and what apps have
+IS_OURS = "(nspname in ('cograil', 'vault_secure') or nspname ~ '^cograil_')"
+DROP_SCHEMAS = (
+    f"select format('drop schema %I cascade', nspname) from pg_namespace where {IS_OURS} order by 1 \\gexec\n"
+)
+ANALYZE = f"""
+select format('analyze %I.%I', schemaname, tablename)
+from pg_tables join pg_namespace on nspname = schemaname where {IS_OURS} order by 1 \\gexec
 """
 HEAD_BYTES = 16 * 1024  # the block contains the settings with which a dump begins
 CHUNK_BYTES = 1024 * 1024

@@ -1,14 +1,14 @@
 """The schema, step by step: numbered SQL files, applied once each, forward only.
 
-    migrations/0001_core.sql ...   each file and its row in `cograil.schema_migrations` commit together
+    migrations/0001_tables.sql ...   each file and its row in `cograil.schema_migrations` commit together
 
 Any number of processes may migrate at once. Each step is one transaction that takes an advisory lock and
 then reads again which steps are applied; so no session keeps a lock, and it works behind a pooler that
-shares sessions. A step that does not get its locks within two seconds rolls back, so that it does not block
-other work, and retries.
+sessions between clients does no harm. A step that cannot have its locks within two seconds gives way to
+the work that has them, and tries again.
 
-A file runs with the schema `cograil` as its search path, must not end its transaction, and must never be
-changed after a release: its checksum is on record.
+A file runs with its schema as the search path, must not end its transaction, and must never be changed
+after a release: its checksum is on record. The schema is `cograil`, or that of an app (`app_migrations.py`).
 
 `-- compatible: yes` in the comment a file begins with says that every program that could work before this
 step can work after it. The database stores this, so a program can tell whether it works with a step that it
@@ -37,13 +37,20 @@ from cograil.errors import DatabaseUnavailable, SchemaMismatch, UnsafeDatabase
 
 OLDEST_SERVER = 15
 PATIENCE_SECONDS = 120.0
+CORE_SCHEMA = "cograil"
+DEVELOPMENT_BASELINE = "core"  # what step 1 was called before 0.1.0
+MADE_BY_DEVELOPMENT = (
+    "the database was made by a development version of cograil before 0.1.0 and cannot be upgraded: use a new"
+    " database (another COGRAIL_DATABASE_URL, or another COGRAIL_DATA_DIR for the embedded one), or delete all of"
+    " its data with `drop schema cograil cascade; drop schema if exists vault_secure cascade`, and run"
+    " `cograil db migrate`"
+)
 LOCK_KEY = int.from_bytes(hashlib.sha256(b"cograil.schema_migrations").digest()[:8], "big", signed=True)
 
 FILE_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 ENDS_TRANSACTION = re.compile(
     r"^\s*(begin|start|commit|rollback|abort)(\s+(work|transaction))?\s*;", re.I | re.M
 )
-MARK = "is_compatible"  # the column that stores the compatibility mark of the file
 COMPATIBLE = re.compile(r"\A(?:--.*\n)*?--[ \t]*compatible:[ \t]*(.*)", re.I)
 
 Connection = AsyncConnection[Any]
@@ -81,6 +88,7 @@ class Migration:
 class Applied:
     """The record of an applied step."""
 
+    name: str
     checksum: str
     is_compatible: bool
 
@@ -111,30 +119,36 @@ def known_migrations(directory: Traversable | None = None) -> list[Migration]:
     return migrations
 
 
-async def status(conn: Connection, directory: Traversable | None = None) -> SchemaStatus:
-    """Compare the database with this program. Changes nothing, raises nothing for a mismatch."""
+async def status(
+    conn: Connection, directory: Traversable | None = None, schema: str = CORE_SCHEMA
+) -> SchemaStatus:
+    """Compare a schema of the database with this program. Changes nothing, raises nothing for a mismatch."""
     known = known_migrations(directory)
-    applied = await _applied(conn)
+    applied = await _applied(conn, schema)
+    is_development = schema == CORE_SCHEMA and 1 in applied and applied[1].name == DEVELOPMENT_BASELINE
     return SchemaStatus(
         current=max(applied, default=0),
         known=_newest(known),
         pending=tuple(migration for migration in known if migration.version not in applied),
-        problems=tuple(_problems(known, applied)),
+        problems=(MADE_BY_DEVELOPMENT,) if is_development else tuple(_problems(known, applied)),
     )
 
 
-async def plan(conn: Connection, directory: Traversable | None = None) -> list[Migration]:
+async def plan(
+    conn: Connection, directory: Traversable | None = None, schema: str = CORE_SCHEMA
+) -> list[Migration]:
     """Return the steps that `migrate` would apply, in order. Raises SchemaMismatch as it would."""
-    schema = await status(conn, directory)
-    if schema.problems:
-        raise SchemaMismatch("; ".join(schema.problems))
-    return list(schema.pending)
+    state = await status(conn, directory, schema)
+    if state.problems:
+        raise SchemaMismatch("; ".join(state.problems))
+    return list(state.pending)
 
 
 async def migrate(
     conn: Connection,
     on_step: Callable[[Migration], None] | None = None,
     directory: Traversable | None = None,
+    schema: str = CORE_SCHEMA,
 ) -> list[Migration]:
     """Update the database to this program; return the steps that this process applied.
 
@@ -145,12 +159,12 @@ async def migrate(
     if not conn.autocommit:
         raise ValueError("migrate needs a connection in autocommit mode: each step commits by itself")
     done = []
-    for migration in await plan(conn, directory):
-        if await _apply_patiently(conn, migration):
+    for migration in await plan(conn, directory, schema):
+        if await _apply_patiently(conn, schema, migration):
             done.append(migration)
             if on_step:
                 on_step(migration)
-    await plan(conn, directory)  # a concurrent process must have applied the same step
+    await plan(conn, directory, schema)  # a concurrent process must have applied the same step
     return done
 
 
@@ -190,14 +204,12 @@ def _read(directory: Traversable, name: str) -> Migration:
     return migration
 
 
-async def _applied(conn: Connection) -> dict[int, Applied]:
+async def _applied(conn: Connection, schema: str) -> dict[int, Applied]:
     """Return the applied steps, by version."""
-    columns = await _columns(conn)
-    if not columns:
+    if not await _has_record(conn, schema):
         return {}
-    mark = MARK if MARK in columns else "false"
-    rows = await _rows(conn, f"select version, checksum, {mark} from cograil.schema_migrations")
-    return {version: Applied(checksum, is_compatible) for version, checksum, is_compatible in rows}
+    rows = await _rows(conn, f"select version, name, checksum, is_compatible from {schema}.schema_migrations")
+    return {version: Applied(*record) for version, *record in rows}
 
 
 def _newest(known: list[Migration]) -> int:
@@ -205,6 +217,8 @@ def _newest(known: list[Migration]) -> int:
 
 
 def _problems(known: list[Migration], applied: dict[int, Applied]) -> list[str]:
+    if 1 in applied and known and applied[1].name == DEVELOPMENT_BASELINE != known[0].name:
+        return [MADE_BY_DEVELOPMENT]
     newest = max(applied, default=0)
     for version in range(_newest(known) + 1, newest + 1):
         if version not in applied or not applied[version].is_compatible:
@@ -228,11 +242,11 @@ def _problem(migration: Migration, applied: dict[int, Applied], newest: int) -> 
     return None
 
 
-async def _apply_patiently(conn: Connection, migration: Migration) -> bool:
+async def _apply_patiently(conn: Connection, schema: str, migration: Migration) -> bool:
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            return await _apply(conn, migration)
+            return await _apply(conn, schema, migration)
         except (LockNotAvailable, DeadlockDetected) as error:
             if time.monotonic() > until:
                 raise DatabaseUnavailable(
@@ -242,20 +256,20 @@ async def _apply_patiently(conn: Connection, migration: Migration) -> bool:
         await asyncio.sleep(0.1)
 
 
-async def _apply(conn: Connection, migration: Migration) -> bool:
-    """Apply this step and record it in one transaction; False when another process applied it first."""
+async def _apply(conn: Connection, schema: str, migration: Migration) -> bool:
+    """Apply this step and record it in one transaction; False when another process was quicker."""
     async with conn.transaction():
         await conn.execute("set local lock_timeout = '2s'")
         await conn.execute("set local statement_timeout = 0")
         await conn.execute("select pg_advisory_xact_lock(%s)", [LOCK_KEY])
-        if migration.version in await _applied(conn):
+        if migration.version in await _applied(conn, schema):
             return False
-        await _make_table(conn)
-        await conn.execute("set local search_path = cograil")
+        await _make_record(conn, schema)
+        await conn.execute(f"set local search_path = {schema}".encode())
         await conn.execute(migration.sql.encode(), prepare=False)  # bytes: the text has no parameters
         await conn.execute(
-            f"insert into cograil.schema_migrations (version, name, checksum, program, {MARK})"
-            " values (%s, %s, %s, %s, %s)",
+            f"insert into {schema}.schema_migrations (version, name, checksum, program, is_compatible)".encode()
+            + b" values (%s, %s, %s, %s, %s)",
             [
                 migration.version,
                 migration.name,
@@ -267,44 +281,36 @@ async def _apply(conn: Connection, migration: Migration) -> bool:
     return True
 
 
-async def _columns(conn: Connection) -> set[str]:
-    """Return the columns of the record table; an empty set when the table does not exist.
+async def _has_record(conn: Connection, schema: str) -> bool:
+    """Whether the table of the record exists.
 
-    Reads the catalog, because to_regclass() may answer from a cache that is older than the lock.
+    Read from the catalog: to_regclass() may answer from a cache older than the lock we waited for.
     """
-    rows = await _rows(
-        conn,
-        "select a.attname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
-        " join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped"
-        " where n.nspname = 'cograil' and c.relname = 'schema_migrations'",
+    query = (
+        "select from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+        f" where n.nspname = '{schema}' and c.relname = 'schema_migrations'"
     )
-    return {name for (name,) in rows}
+    return bool(await _rows(conn, query))
 
 
-async def _make_table(conn: Connection) -> None:
-    """Create the record table with all its columns: old databases lack the column of the mark."""
-    columns = await _columns(conn)
-    if MARK in columns:
-        return
-    if columns:
-        await conn.execute(
-            f"alter table cograil.schema_migrations add column {MARK} boolean not null default false"
-        )
+async def _make_record(conn: Connection, schema: str) -> None:
+    """Create the schema and the table of its record, unless they exist."""
+    if await _has_record(conn, schema):
         return
     # An administrator may have created the schema for a role that may not create it.
-    if not await _rows(conn, "select from pg_namespace where nspname = 'cograil'"):
-        await conn.execute("create schema cograil")
+    if not await _rows(conn, f"select from pg_namespace where nspname = '{schema}'"):
+        await conn.execute(f"create schema {schema}".encode())
     await conn.execute(
         f"""
-        create table cograil.schema_migrations (
+        create table {schema}.schema_migrations (
           version int primary key,
           name text not null,
           checksum text not null,
           applied_at timestamptz not null default now(),
           program text not null,
-          {MARK} boolean not null default false
+          is_compatible boolean not null default false
         )
-        """
+        """.encode()
     )
 
 

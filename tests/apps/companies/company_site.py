@@ -74,8 +74,9 @@ class CompanySite:
         until = time.monotonic() + seconds
         while True:
             ((job_id, status),) = await self.lab.rows(
-                "select e.job_id, e.status from cograil.company_requests r join cograil.company_enrichments e"
-                " on e.tenant_id = r.tenant_id and e.siren = r.siren where r.id = %(id)s::uuid",
+                "select e.job_id, e.status from cograil_companies.company_requests r"
+                " join cograil_companies.company_enrichments e on e.tenant_id = r.tenant_id and e.siren = r.siren"
+                " where r.id = %(id)s::uuid",
                 id=id,
             )
             if job_id is None and status in ENDED:
@@ -89,9 +90,9 @@ class CompanySite:
         past = "- %(days)s * interval '1 day'"
         for query in (
             f"update cograil.idempotency set answered_at = answered_at {past} where key = %(siren)s",
-            "update cograil.company_enrichments"
+            "update cograil_companies.company_enrichments"
             f" set fresh_until = fresh_until {past} where siren = %(siren)s",
-            f"update cograil.companies set updated_at = updated_at {past} where siren = %(siren)s",
+            f"update cograil_companies.companies set updated_at = updated_at {past} where siren = %(siren)s",
         ):
             await self.lab.rows(query, **params)
 
@@ -104,7 +105,7 @@ class CompanySite:
 
     async def state(self, siren: str = DANONE) -> str:
         rows = await self.lab.rows(
-            "select status from cograil.company_enrichments where siren = %(siren)s", siren=siren
+            "select status from cograil_companies.company_enrichments where siren = %(siren)s", siren=siren
         )
         return str(rows[0][0])
 

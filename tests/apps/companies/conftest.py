@@ -10,7 +10,7 @@ import pytest_asyncio
 from tests.apps.companies.company_site import CompanySite, open_company_site, working
 
 LOCKLESS = """
-select e.siren from cograil.company_enrichments e where e.status = 'RUNNING' and not exists (
+select e.siren from cograil_companies.company_enrichments e where e.status = 'RUNNING' and not exists (
   select 1 from cograil.leases l
   where l.tenant_id = e.tenant_id and l.name = 'company_enrichment:' || e.siren and l.fence = e.fence
     and l.holder is not null and l.lease_until > clock_timestamp())

@@ -34,7 +34,7 @@ from cograil.cli import main
 from cograil.verbs import idempotency
 from cograil.verbs.pause import pause_queue, resume_queue
 
-RUNS = "select trigger, attempt, is_abnormal, status from cograil.company_runs order by created_at"
+RUNS = "select trigger, attempt, is_abnormal, status from cograil_companies.company_runs order by created_at"
 FOUND = http_response(200, results(result()))
 
 
@@ -152,7 +152,7 @@ async def test_a_refresh_that_was_cancelled_before_it_began_is_begun_again_by_wh
         id = await idle_site.request_company()
         await idle_site.over(id)
     assert (await idle_site.refresh(id)).status == 202
-    ((job_id,),) = await idle_site.lab.rows("select job_id::text from cograil.company_enrichments")
+    ((job_id,),) = await idle_site.lab.rows("select job_id::text from cograil_companies.company_enrichments")
     await idle_site.lab.cancel(job_id)
     assert (await idle_site.look(id))["enrichment_running"]
     async with working(idle_site):
@@ -170,7 +170,9 @@ async def test_a_request_with_a_shorter_age_refreshes_cached_data(
     """The setting was longer for the cache than when the company was found."""
     id = await site.request_company()
     await site.over(id)
-    await site.lab.rows("update cograil.company_enrichments set fresh_until = now() - interval '1 day'")
+    await site.lab.rows(
+        "update cograil_companies.company_enrichments set fresh_until = now() - interval '1 day'"
+    )
     assert (await site.look(id))["enrichment_running"]
     await site.over(id)
     assert await site.state(DANONE) == "SUCCESS"
@@ -206,7 +208,7 @@ async def test_many_requests_that_find_an_abandoned_run_begin_one(idle_site: Com
 
 POISON = f"""
 create function refuse() returns trigger language plpgsql as $$ begin raise exception 'poison'; end $$;
-create trigger poison before update on cograil.company_enrichments
+create trigger poison before update on cograil_companies.company_enrichments
 for each row when (new.siren = '{DANONE}') execute function refuse()
 """
 
@@ -222,7 +224,7 @@ async def test_a_run_that_cannot_be_ended_does_not_block_others(idle_site: Compa
     house = EnrichmentContext(idle_site.lab.engine_context, idle_site.lab.settings.section(CompanySettings))
     assert (await end_left(idle_site.lab.db, house))[0] == 1
     assert [await idle_site.state(siren) for siren in (DANONE, OTHER)] == ["RUNNING", "FAILED"]
-    await idle_site.lab.rows("drop trigger poison on cograil.company_enrichments")
+    await idle_site.lab.rows("drop trigger poison on cograil_companies.company_enrichments")
     assert (await end_left(idle_site.lab.db, house))[0] == 1
 
 

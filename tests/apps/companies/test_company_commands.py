@@ -47,7 +47,7 @@ async def test_a_company_is_asked_for_and_shown(site: CompanySite, shell: Shell)
     text = await shell("show", DANONE)
     assert "legal name: DANONE" in text
     assert "API_ENTREPRISE_RCS: ok" in text
-    ((siret,),) = await site.lab.rows("select siret from cograil.company_requests")
+    ((siret,),) = await site.lab.rows("select siret from cograil_companies.company_requests")
     assert siret == SIRET, "as people write it"
     again = await shell.json("enrich", DANONE)
     assert again == page | {"latest_request_id": again["latest_request_id"]}

@@ -97,10 +97,10 @@ async def leave(forked: ForkedSite, role: str, ending: Ending, known: Case, poin
 
 KNOWN = """
 select c.legal_name,
-       (select count(*) from cograil.company_documents d where d.company_siren = e.siren),
-       (select count(*) from cograil.company_source_retrievals s
+       (select count(*) from cograil_companies.company_documents d where d.company_siren = e.siren),
+       (select count(*) from cograil_companies.company_source_retrievals s
         where s.company_siren = e.siren and s.last_status = 'SUCCESS')
-from cograil.company_enrichments e left join cograil.companies c on c.siren = e.siren
+from cograil_companies.company_enrichments e left join cograil_companies.companies c on c.siren = e.siren
 where e.siren = %(siren)s
 """
 
@@ -329,7 +329,7 @@ async def strike_server(forked: ForkedSite, deed: Deed, point: str) -> None:
     if deed is post or not is_done:
         await deed(forked.site.api, case)
     ((id,),) = await forked.site.lab.rows(
-        "select id::text from cograil.company_requests where siren = %(siren)s", siren=case.siren
+        "select id::text from cograil_companies.company_requests where siren = %(siren)s", siren=case.siren
     )
     await forked.site.over(id)
     assert await forked.count_events(case.siren, case.mark) == EACH_ONCE, point
@@ -367,5 +367,5 @@ async def test_a_server_killed_at_any_point_acts_wholly_or_not_at_all(
 
 
 OVER = """
-select 1 from cograil.company_enrichments where siren = %(siren)s and job_id is null and status = 'SUCCESS'
+select 1 from cograil_companies.company_enrichments where siren = %(siren)s and job_id is null and status = 'SUCCESS'
 """

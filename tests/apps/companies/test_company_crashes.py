@@ -79,7 +79,7 @@ async def test_a_worker_that_slept_through_its_lock_changes_nothing_any_more(
         await until(lambda: _since(sleeper, "companies.heartbeat.commit.after"))
         await forked.site.over(id)
         assert (await forked.site.look(id))["request"]["enrichment_status"] == "SUCCESS"
-        runs = "select attempt, is_abnormal, status from cograil.company_runs order by created_at"
+        runs = "select attempt, is_abnormal, status from cograil_companies.company_runs order by created_at"
         assert await forked.site.lab.rows(runs) == [(1, True, "PARTIAL"), (2, False, "SUCCESS")]
         assert forked.site.registers.calls() == {RECHERCHE: 2, INPI: 1, RCS: 1}, "the first asked no more"
         twice = Counter({name: 2 for name in EACH_ONCE} | {"Requested": 2, f"SourceFetched{RCS}": 1})
@@ -134,7 +134,7 @@ async def strike_ender(forked: ForkedSite, role: str, point: str) -> None:
     events = Counter(await forked.site.lab.rows(EVENTS, siren=case.siren))
     assert set(events.values()) == {1}, (point, events)
     assert (await forked.count_events(case.siren))["Completed"] == len(runs), point
-    name = "select legal_name from cograil.companies where siren = %(siren)s"
+    name = "select legal_name from cograil_companies.companies where siren = %(siren)s"
     assert await forked.site.lab.rows(name, siren=case.siren) == [("DANONE",)], point
 
 
@@ -148,7 +148,7 @@ async def finish(forked: ForkedSite, case: Case) -> None:
 
 
 RUNS = """
-select attempt, is_abnormal, status from cograil.company_runs where siren = %(siren)s order by created_at
+select attempt, is_abnormal, status from cograil_companies.company_runs where siren = %(siren)s order by created_at
 """
 EVENTS = """
 select job_id, data ->> 'event_type', data ->> 'source_api' from cograil.outbox

@@ -41,8 +41,8 @@ async def test_a_company_is_asked_for_and_shown_with_all_that_is_known(
     )
     assert (response.status, response.headers["location"]) == (303, f"/ui/companies/{DANONE}")
     page = (await shown(browser)).decode()
-    (run,) = await site.lab.rows("select job_id::text, siren from cograil.company_runs")
-    documents = await site.lab.rows("select checksum, size_bytes from cograil.company_documents")
+    (run,) = await site.lab.rows("select job_id::text, siren from cograil_companies.company_runs")
+    documents = await site.lab.rows("select checksum, size_bytes from cograil_companies.company_documents")
     for text in (
         "<h1>DANONE</h1>",
         '<span class="badge completed">SUCCESS</span>',
@@ -60,7 +60,7 @@ async def test_a_company_is_asked_for_and_shown_with_all_that_is_known(
     assert len(documents) == 3
     assert "DANONE" in (await shown(browser, "/ui/companies")).decode()
     ((siret, action, target),) = await site.lab.rows(
-        "select r.siret, a.action, a.target from cograil.company_requests r"
+        "select r.siret, a.action, a.target from cograil_companies.company_requests r"
         " join cograil.audit_log a on a.target = r.id::text"
     )
     assert (siret, action) == (SIRET, "request company")
@@ -79,7 +79,7 @@ async def test_an_invalid_number_is_reported_beside_the_form(
     ):
         answer = await browser.post("/ui/companies", {"token": token, "number": number})
         assert (answer.status, message in answer.raw, b'value="<b>"' in answer.raw) == (400, True, False)
-    assert await idle_site.lab.rows("select count(*) from cograil.company_requests") == [(0,)]
+    assert await idle_site.lab.rows("select count(*) from cograil_companies.company_requests") == [(0,)]
 
 
 async def test_a_number_that_looks_mistyped_is_asked_for_and_told(
@@ -96,7 +96,8 @@ async def test_a_number_that_looks_mistyped_is_asked_for_and_told(
 
 async def _is_over(site: CompanySite, siren: str = DANONE) -> bool:
     rows = await site.lab.rows(
-        "select job_id is null from cograil.company_enrichments where siren = %(siren)s", siren=siren
+        "select job_id is null from cograil_companies.company_enrichments where siren = %(siren)s",
+        siren=siren,
     )
     return bool(rows[0][0])
 
@@ -112,7 +113,7 @@ async def test_a_refresh_is_confirmed_audited_and_refused_within_the_cooldown(
     form = {"token": await browser.token("/ui/companies"), "back": f"/ui/companies/{DANONE}"}
     response = await browser.post(place, form)
     assert (response.status, b"Ask the registers anew?" in response.raw) == (200, True)
-    assert await site.lab.rows("select count(*) from cograil.company_runs") == [(1,)]
+    assert await site.lab.rows("select count(*) from cograil_companies.company_runs") == [(1,)]
     done = await browser.post(place, form | {"confirmed": "yes"})
     assert (done.status, done.headers["location"]) == (303, f"/ui/companies/{DANONE}")
     await until(lambda: _is_over(site))
@@ -126,7 +127,9 @@ async def test_a_refresh_is_confirmed_audited_and_refused_within_the_cooldown(
     assert (script.status, script.code) == (409, "refresh_too_soon")
     audited = await site.lab.rows("select action, target from cograil.audit_log where action like 'refresh%'")
     assert audited == [("refresh company", DANONE)]
-    await site.lab.rows("update cograil.company_enrichments set refresh_asked_at = now() - interval '1 h'")
+    await site.lab.rows(
+        "update cograil_companies.company_enrichments set refresh_asked_at = now() - interval '1 h'"
+    )
     assert REFRESH.search(await shown(browser)) is not None
 
 
@@ -174,7 +177,7 @@ async def test_each_role_sees_and_does_what_the_api_lets_it(site: CompanySite, b
             assert (await browser.post(path, yes)).status == 403
         if not asks:
             assert (await browser.post("/ui/companies", yes | {"number": OTHER})).status == 403
-    assert await site.lab.rows("select count(*) from cograil.company_runs") == [(1,)]
+    assert await site.lab.rows("select count(*) from cograil_companies.company_runs") == [(1,)]
 
 
 async def test_requests_of_others_are_hidden_from_submitters_and_other_tenants(

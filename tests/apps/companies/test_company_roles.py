@@ -61,7 +61,7 @@ async def test_another_tenant_sees_nothing_and_has_a_company_of_its_own(site: Co
     calls = site.registers.count("API_RECHERCHE_ENTREPRISES")
     assert (await site.ask(key=theirs)).status == 201
     assert site.registers.count("API_RECHERCHE_ENTREPRISES") == calls + 1
-    rows = await site.lab.rows("select tenant_id from cograil.companies order by 1")
+    rows = await site.lab.rows("select tenant_id from cograil_companies.companies order by 1")
     assert rows == [("acme",), ("default",)]
 
 

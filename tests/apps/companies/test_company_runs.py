@@ -46,7 +46,7 @@ async def test_two_hundred_requests_at_once_make_one_set_of_calls(site: CompanyS
         assert len(ids) == 200
         await site.ended(answers[0].body["request"]["id"])
         assert site.registers.calls() == ONE_EACH
-        assert len(await site.lab.rows("select 1 from cograil.company_runs")) == 1
+        assert len(await site.lab.rows("select 1 from cograil_companies.company_runs")) == 1
         await until(lambda: len(company_events(receiver)) >= 205, 60)
     assert {event["request_id"] for event in company_events(receiver, "CompanyEnrichmentRequested")} == ids
     assert len(company_events(receiver, "CompanyEnrichmentStarted")) == 1
@@ -75,7 +75,7 @@ async def test_a_second_request_joins_the_run_that_is_under_way(site: CompanySit
     first = asyncio.create_task(site.ask())
     await until(lambda: site.registers.count(RCS))
     second = asyncio.create_task(site.ask(None, siret=SIRET))
-    await until(lambda: site.lab.rows("select 1 from cograil.company_requests offset 1"))
+    await until(lambda: site.lab.rows("select 1 from cograil_companies.company_requests offset 1"))
     gate.set()
     answers = await asyncio.gather(first, second)
     assert [answer.body["request"]["enrichment_status"] for answer in answers] == ["PARTIAL", "PARTIAL"]
@@ -115,7 +115,7 @@ async def test_the_same_key_is_the_same_request(site: CompanySite) -> None:
     assert (first.status, again.status) == (201, 201)
     other = await site.ask(OTHER, headers=headers)
     assert (other.status, other.body["error"], other.body["code"]) == (409, "conflict", "CONFLICT")
-    assert len(await site.lab.rows("select 1 from cograil.company_requests")) == 1
+    assert len(await site.lab.rows("select 1 from cograil_companies.company_requests")) == 1
 
 
 def stop_at(site: CompanySite, source: str) -> asyncio.Event:
@@ -158,7 +158,7 @@ class TestLostLock:
             shown = await idle_site.ended(id)
         assert shown["request"]["enrichment_status"] == "SUCCESS"
         attempts = await idle_site.lab.rows(
-            "select attempt, is_abnormal, status from cograil.company_runs order by created_at"
+            "select attempt, is_abnormal, status from cograil_companies.company_runs order by created_at"
         )
         assert attempts[:2] == [(1, True, "PARTIAL"), (2, False, "SUCCESS")]
         assert await idle_site.lab.rows("select status from cograil.jobs order by id limit 1") == [
@@ -199,7 +199,7 @@ class TestLostLock:
             assert await sweep(idle_site.lab.db, house) == 1
             assert await idle_site.state() == "FAILED"
             await until(lambda: company_events(receiver, "CompanyEnrichmentCompleted"))
-        (error,) = await idle_site.lab.rows("select error from cograil.company_enrichments")
+        (error,) = await idle_site.lab.rows("select error from cograil_companies.company_enrichments")
         assert error == ("API_RECHERCHE_ENTREPRISES:-:INTERNAL_ERROR",)
         lines = [json.loads(line) for line in stream.getvalue().splitlines()]
         heard = {line["event"]: line for line in lines if line["logger"] == "companies"}
@@ -216,7 +216,7 @@ async def test_a_run_that_was_cancelled_before_it_began_is_begun_again(idle_site
         id = (await answer).body["request"]["id"]
         assert (await idle_site.ended(id))["request"]["enrichment_status"] == "SUCCESS"
     attempts = await idle_site.lab.rows(
-        "select attempt, is_abnormal from cograil.company_runs order by created_at"
+        "select attempt, is_abnormal from cograil_companies.company_runs order by created_at"
     )
     assert attempts == [(1, True), (2, False)]
     assert idle_site.registers.requests[0].query["q"] == SIRET, "still what was asked for"
@@ -249,7 +249,7 @@ async def test_a_worker_that_lost_the_lock_does_not_overwrite_the_next_run(site:
     for fence in (1, 2):
         with pytest.raises(Fail, match="is lost"):
             await fetch.call(ctx=late, source=INPI, siren=DANONE, fence=fence, ended=ended)
-    noted = "select last_status from cograil.company_source_retrievals order by source_api"
+    noted = "select last_status from cograil_companies.company_source_retrievals order by source_api"
     assert await lab.rows(noted) == [("SUCCESS",)] * 3
 
 

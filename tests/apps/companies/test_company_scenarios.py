@@ -45,7 +45,7 @@ async def test_s01_to_s04_what_is_no_company_is_refused_with_its_code(idle_site:
         assert [detail["field"] for detail in refusal["details"]] == fields, body
         assert all(detail["reason"] for detail in refusal["details"])
         assert (refusal["correlation_id"], refusal["request_id"]) == ("mine-7", None)
-    assert await idle_site.lab.rows("select 1 from cograil.company_requests") == []
+    assert await idle_site.lab.rows("select 1 from cograil_companies.company_requests") == []
 
 
 async def test_s05_what_is_fresh_is_answered_at_once_and_no_source_is_asked(site: CompanySite) -> None:
@@ -141,7 +141,7 @@ async def test_s09_a_look_at_what_is_stale_shows_it_and_refreshes_it(site: Compa
     gate.set()
     site.registers.heal()
     assert (await site.ended(id))["request"]["enrichment_status"] == "SUCCESS"
-    triggers = await site.lab.rows("select trigger from cograil.company_runs order by created_at")
+    triggers = await site.lab.rows("select trigger from cograil_companies.company_runs order by created_at")
     assert triggers == [("REQUEST_CREATED",), ("REQUEST_OPENED",)]
 
 
@@ -151,7 +151,7 @@ async def test_s10_two_at_once_have_one_lock_and_one_job(site: CompanySite) -> N
     assert first.body["request"]["id"] != second.body["request"]["id"]
     assert second.body["request"]["siret"] == SIRET
     assert site.registers.calls() == ALL_ONCE
-    assert len(await site.lab.rows("select 1 from cograil.company_runs")) == 1
+    assert len(await site.lab.rows("select 1 from cograil_companies.company_runs")) == 1
     assert await site.lab.rows("select fence, holder from cograil.leases") == [(1, None)]
 
 
@@ -167,7 +167,7 @@ async def test_s11_a_second_refresh_within_the_cooldown_is_refused(site: Company
     assert body["request_id"] == id
     assert 0 < int(refused.headers["retry-after"]) <= 60
     await site.lab.rows(
-        "update cograil.company_enrichments set refresh_asked_at = refresh_asked_at - interval '61 s'"
+        "update cograil_companies.company_enrichments set refresh_asked_at = refresh_asked_at - interval '61 s'"
     )
     assert (await site.refresh(id)).status == 202
     assert (await site.ended(id))["request"]["enrichment_status"] == "SUCCESS"

@@ -9,7 +9,6 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -252,36 +251,15 @@ async def test_data_masked_by_one_register_is_not_filled_in_by_another(
     assert [address[name] for name in ("line1", "line2", "postal_code")] == [None, None, None]
     assert not {"legal_name", "trade_name", "address_line1"} & company["fields"].keys()
     stored = await site.lab.rows(
-        "select to_jsonb(c)::text from cograil.companies c union all select fields::text from"
-        " cograil.company_source_retrievals union all select payload_json::text from"
-        " cograil.company_documents union all select data::text from cograil.outbox"
+        "select to_jsonb(c)::text from cograil_companies.companies c union all select fields::text from"
+        " cograil_companies.company_source_retrievals union all select payload_json::text from"
+        " cograil_companies.company_documents union all select data::text from cograil.outbox"
     )
     text = " ".join(str(value) for (value,) in stored)
     assert "DANONE" not in text
     assert "HAUSSMANN" not in text
     async with site.lab.db.transaction("test") as tx:
         assert (await find_companies(tx, "default", text="danone")).companies == []
-
-
-async def test_the_migration_masks_stored_data_of_a_masked_company(site: CompanySite) -> None:
-    """Where an earlier version had filled in what one register masks."""
-    id = await site.request_company()
-    await site.ended(id)
-    await site.lab.rows(
-        "update cograil.company_source_retrievals set fields = fields || '{\"data_masked\": true}'"
-        f" where source_api = '{RECHERCHE}'"
-    )
-    step = files("cograil.store").joinpath("migrations/0039_masked_companies.sql").read_text()
-    async with site.lab.db.transaction("test") as tx:
-        await tx.connection.execute(step, prepare=False)
-    assert (await site.look(id))["company"]["legal_name"] == "[NON-DIFFUSIBLE]"
-    stored = await site.lab.rows(
-        "select to_jsonb(c)::text from cograil.companies c union all select fields::text from"
-        " cograil.company_source_retrievals union all select payload_json::text from"
-        " cograil.company_documents"
-    )
-    assert "DANONE" not in str(stored)
-    assert "HAUSSMANN" not in str(stored)
 
 
 async def test_a_town_that_one_register_hides_is_not_told_by_another(site: CompanySite) -> None:
@@ -371,7 +349,7 @@ class TestTooLarge:
         assert shown["request"]["enrichment_status"] == "SUCCESS"
         assert not any(document["is_kept"] for document in shown["documents"] if document["size_bytes"] > 600)
         kept = await site.lab.rows(
-            "select size_bytes from cograil.company_documents where payload_json is not null"
+            "select size_bytes from cograil_companies.company_documents where payload_json is not null"
         )
         assert all(size <= 600 for (size,) in kept)
 

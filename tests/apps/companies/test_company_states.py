@@ -28,8 +28,10 @@ PAST, LATER = "2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z"
 async def write(site: CompanySite, **facts: Any) -> None:
     row = {"siren": DANONE, **GOOD, **facts}
     names, values = ", ".join(row), ", ".join(f"%({name})s" for name in row)
-    await site.lab.rows("delete from cograil.company_enrichments")
-    await site.lab.rows(f"insert into cograil.company_enrichments ({names}) values ({values})", **row)
+    await site.lab.rows("delete from cograil_companies.company_enrichments")
+    await site.lab.rows(
+        f"insert into cograil_companies.company_enrichments ({names}) values ({values})", **row
+    )
 
 
 ALLOWED: list[dict[str, Any]] = [
@@ -68,7 +70,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 async def test_each_state_can_be_written(idle_site: CompanySite) -> None:
     for facts in ALLOWED:
         await write(idle_site, **facts)
-    await idle_site.lab.rows("delete from cograil.company_enrichments")
+    await idle_site.lab.rows("delete from cograil_companies.company_enrichments")
 
 
 async def test_the_database_refuses_what_breaks_an_invariant(idle_site: CompanySite) -> None:
@@ -86,7 +88,7 @@ async def test_running_has_an_active_lock_until_the_verdict(site: CompanySite) -
         seen.extend(
             await site.lab.rows(
                 """select e.status, l.lease_until > clock_timestamp(), l.holder = e.job_id::text
-                   from cograil.company_enrichments e join cograil.leases l
+                   from cograil_companies.company_enrichments e join cograil.leases l
                    on l.name = 'company_enrichment:' || e.siren and l.fence = e.fence"""
             )
         )

@@ -201,6 +201,7 @@ async def open_container_site(dsn: str, engine: Runtime, settings: Settings) -> 
 async def settled(site: ContainerSite, id: str) -> None:
     async with asyncio.timeout(20):
         while not await site.lab.rows(  # noqa: ASYNC110  it is asked for
-            "select 1 from cograil.container_jobs where id = %(id)s and settled_at is not null", id=id
+            "select 1 from cograil_containers.container_jobs where id = %(id)s and settled_at is not null",
+            id=id,
         ):
             await asyncio.sleep(0.02)

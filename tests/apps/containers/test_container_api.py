@@ -107,7 +107,9 @@ async def test_an_id_is_taken_until_its_job_is_forgotten(site: ContainerSite) ->
         await site.until("once", "completed")
         assert (await site.post("once")).status == 409
         await settled(site, "once")
-        await site.lab.rows("update cograil.container_jobs set settled_at = now() - interval '1 hour'")
+        await site.lab.rows(
+            "update cograil_containers.container_jobs set settled_at = now() - interval '1 hour'"
+        )
         assert (await site.call("GET", "/once")).status == 404
         assert (await site.call("GET")).body == {"jobs": []}
         await site.start("once", "exit 1")
@@ -236,7 +238,7 @@ async def test_a_worker_that_finds_its_engine_later_says_so(
     async with working(lab):
         await site.start("early", "true")
         assert await is_there(lab.db) == "degraded: no worker runs containers"
-        ((job_id,),) = await lab.rows("select job_id::text from cograil.container_jobs")
+        ((job_id,),) = await lab.rows("select job_id::text from cograil_containers.container_jobs")
         assert [blocker.kind for blocker in (await lab.explain(job_id)).blockers] == ["no_worker"]
         monkeypatch.setenv("DOCKER_HOST", engine_url)
 

@@ -45,7 +45,7 @@ async def test_a_job_that_is_cancelled_elsewhere_tells_its_exit_too(site: Contai
     async with working(site.lab):
         await site.start("long", RUNNING)
         await site.until("long", "running")
-        ((job,),) = await site.lab.rows("select job_id::text from cograil.container_jobs")
+        ((job,),) = await site.lab.rows("select job_id::text from cograil_containers.container_jobs")
         await site.lab.cancel(job)
         assert (await site.show("long"))["status"] == "cancelled"
         assert (await site.heard("long", "exit"))["exitCode"] == 137
@@ -59,7 +59,7 @@ async def test_a_job_that_is_cancelled_where_nothing_runs_containers_tells_its_e
     nowhere = site.lab.settings.section(ContainerSettings).model_copy(update={"runtime": "none"})
     site.lab.settings = site.lab.settings.model_copy(update={"containers": nowhere})
     await site.start("never")
-    ((job,),) = await site.lab.rows("select job_id::text from cograil.container_jobs")
+    ((job,),) = await site.lab.rows("select job_id::text from cograil_containers.container_jobs")
     await site.lab.cancel(job)
     async with working(site.lab):
         assert (await site.heard("never", "exit"))["exitCode"] == 137
@@ -100,15 +100,17 @@ async def test_a_sweep_goes_on_until_all_are_settled_and_forgotten(
     monkeypatch.setattr(container_jobs, "AT_A_TIME", 2)
     for number in range(5):
         await site.start(f"job-{number}")
-    for (job,) in await site.lab.rows("select job_id::text from cograil.container_jobs"):
+    for (job,) in await site.lab.rows("select job_id::text from cograil_containers.container_jobs"):
         await site.lab.cancel(job)
     settings = site.lab.settings.section(ContainerSettings)
     await settle_ended(site.lab.db, settings)
-    long_ago = "update cograil.container_jobs set settled_at = settled_at - interval '1 day' returning id"
+    long_ago = (
+        "update cograil_containers.container_jobs set settled_at = settled_at - interval '1 day' returning id"
+    )
     assert len(await site.lab.rows(f"{long_ago}, settled_at")) == 5
-    assert not await site.lab.rows("select 1 from cograil.container_jobs where settled_at is null")
+    assert not await site.lab.rows("select 1 from cograil_containers.container_jobs where settled_at is null")
     await settle_ended(site.lab.db, settings)
-    assert not await site.lab.rows("select 1 from cograil.container_jobs")
+    assert not await site.lab.rows("select 1 from cograil_containers.container_jobs")
 
 
 async def test_a_workspace_that_cannot_be_removed_holds_up_no_other(

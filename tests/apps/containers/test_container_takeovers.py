@@ -26,7 +26,7 @@ async def only_container(site: ContainerSite) -> str:
 async def finish(site: ContainerSite, id: str) -> None:
     """Let this one come to its end."""
     ((job,),) = await site.lab.rows(
-        "select job_id::text from cograil.container_jobs where id = %(id)s", id=id
+        "select job_id::text from cograil_containers.container_jobs where id = %(id)s", id=id
     )
     (site.data_dir / "workspaces" / f"{job}.run.1" / "stop").touch()
 

@@ -97,7 +97,8 @@ async def _held(site: DocumentSite, decision: dict[str, str]) -> None:
     pdf = site.folder.pdf("a.cbz", document.key)
     pdf.write_bytes(b"%PDF-")
     await site.lab.rows(
-        "update cograil.documents set state = 'DONE', out_pdf = %(pdf)s, changed_at = now()", pdf=pdf.name
+        "update cograil_documents.documents set state = 'DONE', out_pdf = %(pdf)s, changed_at = now()",
+        pdf=pdf.name,
     )
     atomic_files.write_json(site.folder.held / document.key / "decision.json", decision)
 
@@ -322,17 +323,19 @@ class Range:
 
     async def _judge_rows(self, dsn: str, root: Path) -> None:
         async with open_harness(dsn, quick_settings()) as lab:
-            rows = await lab.rows("select count(*), count(distinct job_id) from cograil.documents")
+            rows = await lab.rows("select count(*), count(distinct job_id) from cograil_documents.documents")
             jobs = await lab.rows("select count(*) from cograil.jobs")
             assert (rows, jobs) == ([(self._scenario.documents,) * 2], [(self._scenario.documents,)])
             if self._scenario.what == "look":
                 refused = self._scenario.expected.get("error", 0)
                 assert len(list((root / "reports/rejected").glob("[!.]*"))) == refused
-                counted = await lab.rows("select coalesce(sum(count), 0)::int from cograil.document_counts")
+                counted = await lab.rows(
+                    "select coalesce(sum(count), 0)::int from cograil_documents.document_counts"
+                )
                 assert counted == [(refused,)]
             if self._scenario.what == "work":
                 state = "DONE" if "out" in self._scenario.expected else "ERROR_PREP"
-                assert await lab.rows("select state from cograil.documents") == [(state,)]
+                assert await lab.rows("select state from cograil_documents.documents") == [(state,)]
             assert [str(finding) for finding in await lab.findings()] == []
 
 

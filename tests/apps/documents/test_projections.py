@@ -50,7 +50,9 @@ async def test_documents_ended_on_a_full_disk_are_shown_later(
     """However long that was: nothing changes any more that would be written again."""
     key = await running(site)
     monkeypatch.setattr(status_files, "OVERLAP", timedelta(0))
-    await site.lab.rows("update cograil.documents set state = 'DONE', out_pdf = 'a.pdf', changed_at = now()")
+    await site.lab.rows(
+        "update cograil_documents.documents set state = 'DONE', out_pdf = 'a.pdf', changed_at = now()"
+    )
     with monkeypatch.context() as patch:
         patch.setattr(atomic_files, "write_json", full)
         await site.look(2)

@@ -11,6 +11,7 @@ app = App(
     name="captures",
     summary="Take in evidence, seal it and prove it: /v1/captures.",
     settings=CaptureSettings,
+    migrations="cograil.apps.captures",
     extra_modules=EXTRA_MODULES,
     commands={"captures": Command("cograil.apps.captures.cli:captures", "Verify proofs of captures.")},
     routes=lazy("cograil.apps.captures.routes:app_routes"),

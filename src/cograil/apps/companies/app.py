@@ -29,6 +29,7 @@ app = App(
     name="companies",
     summary="Ask public registers for French companies: /v1/requests.",
     settings=CompanySettings,
+    migrations="cograil.apps.companies",
     commands={
         "companies": Command(
             "cograil.apps.companies.cli:companies", "Ask public registers for French companies."

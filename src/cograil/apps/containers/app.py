@@ -82,6 +82,7 @@ app = App(
     name="containers",
     summary="Run containers: /v1/jobs, and the handler `container` for any workflow.",
     settings=ContainerSettings,
+    migrations="cograil.apps.containers",
     commands={
         "containers": Command(
             "cograil.apps.containers.cli:containers", "What runs containers, and images of the sandbox."
@@ -95,5 +96,6 @@ app = App(
     unavailable=lazy("cograil.apps.containers.cli:why_no_containers"),
     doctor=_doctor,
     start_message=_start_message,
+    samples=lazy("cograil.apps.containers.queries:sample_container_metrics"),
     offers=frozenset({HANDLER}),
 )

@@ -19,6 +19,7 @@ SETTLE_CONTAINER_JOB = statement("settle_container_job", package="cograil.apps.c
 UNSETTLED_CONTAINER_JOBS = statement("unsettled_container_jobs", package="cograil.apps.containers")
 PRUNE_CONTAINER_JOBS = statement("prune_container_jobs", package="cograil.apps.containers")
 NEEDED_RUNS = statement("needed_runs", package="cograil.apps.containers")
+SAMPLE_CONTAINER_METRICS = statement("sample_container_metrics", package="cograil.apps.containers")
 
 AT_A_TIME = 200
 
@@ -107,3 +108,9 @@ async def needed_runs(tx: Transaction, place: str, runs: Collection[ContainerRun
         runs=ints([run.run for run in runs]),
     )
     return {ContainerRunId(*row) for row in rows}
+
+
+async def sample_container_metrics(tx: Transaction) -> list[tuple[str, str, str, float]]:
+    """Return the database samples of container jobs for /metrics: (name, first label, second label, value)."""
+    rows = await tx.fetch(SAMPLE_CONTAINER_METRICS)
+    return [(name, first, second, value) for name, first, second, value in rows]

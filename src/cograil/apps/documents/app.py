@@ -54,6 +54,7 @@ app = App(
     name="documents",
     summary="Turn comics and scans of a watched folder into searchable PDFs.",
     settings=DocumentSettings,
+    migrations="cograil.apps.documents",
     extra_modules=EXTRA_MODULES,
     commands={
         "documents": Command(

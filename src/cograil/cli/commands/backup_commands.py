@@ -171,7 +171,7 @@ def open_server(settings: Settings, *, is_created: bool = False) -> Iterator[str
 
 async def _inspect(conninfo: str) -> DumpTarget:
     async with await connect(conninfo, prepare=False) as conn:
-        schemas = await conn.execute("select from pg_namespace where nspname in ('cograil', 'vault_secure')")
+        schemas = await conn.execute(f"select from pg_namespace where {backup.IS_OURS}".encode())
         roles = await conn.execute("select rolname from pg_roles")
         return DumpTarget(
             server_version=conn.info.server_version // 10_000,

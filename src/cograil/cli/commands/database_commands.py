@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +15,9 @@ from psycopg.conninfo import conninfo_to_dict
 from cograil.cli.command_decorators import database_command
 from cograil.cli.display.output import render, say, warn
 from cograil.cli.options import instance_options
-from cograil.errors import DatabaseUnavailable
+from cograil.errors import DatabaseUnavailable, SchemaMismatch
 from cograil.processes import open_reader
-from cograil.processes.app_plugins import migrate_apps
+from cograil.processes.app_plugins import app_schemas, migrate_apps
 from cograil.processes.instance_discovery import find_conninfo
 from cograil.settings import Settings
 from cograil.store import migrate
@@ -67,16 +68,28 @@ async def db_migrate(settings: Settings, is_plan: bool, as_json: bool) -> None:
     async with connection_to(settings) as connection:
         if is_plan:
             migrations = await migrate.plan(connection)
+            apps: Mapping[str, Sequence[migrate.Migration]] = await _plan_apps(connection, settings)
         else:
             migrations = await set_up_database(connection, allow_unsafe=settings.database.allow_unsafe)
-            for app, steps in (await migrate_apps(connection, settings)).items():
-                for step in steps:
-                    say(f"applied {step} of the app {app}")
-    listed = [{"version": migration.version, "name": migration.name} for migration in migrations]
+            apps = await migrate_apps(connection, settings)
+    app_steps = [(app, migration) for app, steps in apps.items() for migration in steps]
+    listed = [{"version": step.version, "name": step.name} for step in migrations]
+    listed += [{"version": step.version, "name": step.name, "app": app} for app, step in app_steps]
     verb = "would apply" if is_plan else "applied"
     lines = [f"{verb} {migration}" for migration in migrations]
+    lines += [f"{verb} {migration} of the app {app}" for app, migration in app_steps]
     message = "\n".join(lines or ["nothing to do: the schema is up to date"])
     render({"pending" if is_plan else "applied": listed}, message, as_json)
+
+
+async def _plan_apps(
+    connection: psycopg.AsyncConnection[Any], settings: Settings
+) -> dict[str, Sequence[migrate.Migration]]:
+    """What would be applied for the enabled apps. Raises SchemaMismatch where `db migrate` would."""
+    schemas = await app_schemas(connection, settings)
+    if problems := [problem for schema in schemas.values() for problem in schema.problems]:
+        raise SchemaMismatch("; ".join(problems))
+    return {app: schema.pending for app, schema in schemas.items()}
 
 
 @db.command("roles")
@@ -126,13 +139,20 @@ async def _roles_sql(settings: Settings) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseStatus:
-    """Server, schema and roles of a database."""
+    """Server, schemas and roles of a database."""
 
     schema: migrate.SchemaStatus
+    apps: dict[str, migrate.SchemaStatus]
     roles: RoleState
     server: str
     database: str
     is_embedded: bool
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether this program can work with all of it as it is."""
+        schemas = (self.schema, *self.apps.values())
+        return self.roles.is_complete and not any(schema.pending or schema.problems for schema in schemas)
 
 
 @db.command("status")
@@ -150,26 +170,33 @@ async def db_status(settings: Settings, as_json: bool) -> int:
         info = connection.info
         status = DatabaseStatus(
             schema=await migrate.status(connection),
+            apps=await app_schemas(connection, settings),
             roles=await read_roles(connection),
             server=info.parameter_status("server_version") or "",
             database=info.dbname,
             is_embedded=not settings.database.url,
         )
     render(_status_fields(status), lambda: _show_status(status), as_json)
-    return 1 if status.schema.pending or status.schema.problems or not status.roles.is_complete else 0
+    return 0 if status.is_up_to_date else 1
 
 
 def _status_fields(status: DatabaseStatus) -> dict[str, Any]:
-    schema = status.schema
+    return {
+        **_schema_fields(status.schema),
+        "apps": {app: _schema_fields(schema) for app, schema in status.apps.items()},
+        "server_version": status.server,
+        "database": status.database,
+        "is_embedded": status.is_embedded,
+        "roles_complete": status.roles.is_complete,
+    }
+
+
+def _schema_fields(schema: migrate.SchemaStatus) -> dict[str, Any]:
     return {
         "current": schema.current,
         "known": schema.known,
         "pending": [{"version": step.version, "name": step.name} for step in schema.pending],
         "problems": list(schema.problems),
-        "server_version": status.server,
-        "database": status.database,
-        "is_embedded": status.is_embedded,
-        "roles_complete": status.roles.is_complete,
     }
 
 
@@ -178,9 +205,12 @@ def _show_status(status: DatabaseStatus) -> None:
     kind = "embedded" if status.is_embedded else "external"
     say(f'PostgreSQL {status.server} ({kind}), database "{status.database}"')
     say(f"the database has schema {schema.current}, this version supports {schema.known}")
-    for problem in schema.problems:
+    for app, app_schema in status.apps.items():
+        say(f"the app {app} has schema {app_schema.current}, this version supports {app_schema.known}")
+    schemas = (schema, *status.apps.values())
+    for problem in itertools.chain.from_iterable(entry.problems for entry in schemas):
         warn(problem)
-    if schema.pending:
+    if any(entry.pending for entry in schemas):
         say("run `cograil db migrate`")
     if schema.current > schema.known and not schema.problems:
         say("a newer version of cograil migrated the database; this version is compatible")

@@ -1,15 +1,14 @@
 -- name: missing_grants
 -- The statements to run in this database so that the roles of the server and the gateway have the rights they need.
 -- Roles and objects that do not exist are skipped, so an older schema works too. List new tables and columns that the
--- server or the gateway uses here.
+-- server or the gateway uses here. In the schemas
+-- of apps the server has all rights to the rows of all tables, and reads the record of the migrations.
 with rights (role, privileges, relations) as (values
   ('cograil_server', 'select,insert,update,delete',
-   'cograil.admissions cograil.buckets cograil.bulk_operations cograil.checkpoints cograil.companies
-   cograil.company_documents cograil.company_enrichments cograil.company_requests cograil.company_runs
-   cograil.company_source_retrievals cograil.container_jobs cograil.deliveries cograil.document_config
-   cograil.document_counts cograil.documents cograil.events cograil.firings cograil.idempotency
-   cograil.inbox cograil.jobs cograil.leases cograil.nodes cograil.outbox cograil.pauses cograil.progress
-   cograil.schedules cograil.slots cograil.steps cograil.subscriptions cograil.task_logs cograil.tasks
+   'cograil.admissions cograil.buckets cograil.bulk_operations cograil.checkpoints
+   cograil.deliveries cograil.events cograil.firings cograil.idempotency cograil.inbox cograil.jobs
+   cograil.leases cograil.nodes cograil.outbox cograil.pauses cograil.progress cograil.schedules
+   cograil.slots cograil.steps cograil.subscriptions cograil.task_logs cograil.tasks
    cograil.workflows'),
   ('cograil_server', 'select,insert,update', 'cograil.processes'),
   ('cograil_server', 'select,insert', 'cograil.audit_log vault_secure.capture_events vault_secure.capture_audit_log'),
@@ -17,6 +16,11 @@ with rights (role, privileges, relations) as (values
   ('cograil_gateway', 'select',
    'cograil.events cograil.idempotency cograil.inbox cograil.keys cograil.nodes cograil.processes
    cograil.progress cograil.schema_migrations cograil.tasks cograil.workflows')
+  union all
+  select 'cograil_server', case c.relname when 'schema_migrations' then 'select' else 'select,insert,update,delete' end,
+    pg_catalog.format('%I.%I', n.nspname, c.relname)
+  from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace and n.nspname ~ '^cograil_'
+  where c.relkind in ('r', 'p') and not c.relispartition
 ),
 column_rights (role, privilege, relation, columns) as (values
   ('cograil_server', 'update', 'cograil.keys', 'last_used_at'),
@@ -28,6 +32,8 @@ column_rights (role, privilege, relation, columns) as (values
 ),
 schema_rights (role, schema) as (values
   ('cograil_server', 'cograil'), ('cograil_server', 'vault_secure'), ('cograil_gateway', 'cograil')
+  union all
+  select 'cograil_server', nspname from pg_catalog.pg_namespace where nspname ~ '^cograil_'
 ),
 statements (step, statement) as (
   select 1, pg_catalog.format('grant usage on schema %I to %I', w.schema, w.role)
@@ -50,9 +56,10 @@ statements (step, statement) as (
   where not a.attisdropped and not pg_catalog.has_column_privilege(r.oid, a.attrelid, a.attnum, w.privilege)
 
   union all
-  select 4, 'grant usage on sequence cograil.turns to cograil_server'
-  from pg_catalog.pg_roles r
-  where r.rolname = 'cograil_server'
-    and not pg_catalog.has_sequence_privilege(r.oid, pg_catalog.to_regclass('cograil.turns')::oid, 'usage')
+  select 4, pg_catalog.format('grant usage on sequence %s to cograil_server', c.oid::pg_catalog.regclass)
+  from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace, pg_catalog.pg_roles r
+  where r.rolname = 'cograil_server' and c.relkind = 'S'
+    and ((n.nspname = 'cograil' and c.relname = 'turns') or n.nspname ~ '^cograil_')
+    and not pg_catalog.has_sequence_privilege(r.oid, c.oid, 'usage')
 )
 select statement from statements order by step, statement

@@ -1,9 +1,11 @@
 -- name: missing_owners
--- The statements to run in this database so that every object belongs to cograil_engine. None when that role does not
--- exist. A login without CREATE on the database does not change the schemas themselves.
+-- The statements to run in this database so that every object belongs to cograil_engine, in the schemas of apps too. None when that role does not
+-- exist. A login without CREATE on the database does not change the schemas
+-- themselves.
 with engine as (select oid from pg_catalog.pg_roles where rolname = 'cograil_engine'),
 schemas as (
-  select oid, nspname, nspowner from pg_catalog.pg_namespace where nspname in ('cograil', 'vault_secure')
+  select oid, nspname, nspowner from pg_catalog.pg_namespace
+  where nspname in ('cograil', 'vault_secure') or nspname ~ '^cograil_'
 ),
 statements (step, statement) as (
   select 1, pg_catalog.format('grant create, usage on schema %I to cograil_engine', n.nspname)

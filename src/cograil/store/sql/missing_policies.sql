@@ -1,7 +1,8 @@
 -- name: missing_policies
 -- The statements to run in this database so that row-level security shows the server and the gateway one tenant at a
--- time: on every table but that of the migrations, with the policy `tenant` wherever a row has a tenant. Keys,
--- processes and the secret of cursors are read before the tenant is known: policies `doors`.
+-- time: on every table but that of the migrations, with the policy `tenant` wherever a row has a tenant; in the schema of an app on every table that has a tenant. Keys,
+-- processes and the secret of cursors are read
+-- before the tenant is known: policies `doors`.
 with policies (relation, command, roles, condition) as (values
   ('cograil.keys', 'all', 'cograil_server, cograil_gateway', 'true'),
   ('cograil.processes', 'select', 'cograil_server, cograil_gateway',
@@ -9,20 +10,23 @@ with policies (relation, command, roles, condition) as (values
   ('cograil.door_secrets', 'select', 'cograil_server', 'true')
 ),
 tables as (
-  select c.oid, c.relname, c.relrowsecurity, c.relispartition from pg_catalog.pg_class c
+  select c.oid, n.nspname, c.relname, c.relrowsecurity, c.relispartition, a.attname is not null as has_tenant
+  from pg_catalog.pg_class c
   join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-  where n.nspname = 'cograil' and c.relkind in ('r', 'p') and c.relname <> 'schema_migrations'
+  left join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant_id' and not a.attisdropped
+  where c.relkind in ('r', 'p') and c.relname <> 'schema_migrations'
+    and (n.nspname = 'cograil' or (n.nspname ~ '^cograil_' and a.attname is not null))
 ),
 statements (step, statement) as (
-  select 1, pg_catalog.format('alter table cograil.%I enable row level security', relname) from tables
+  select 1, pg_catalog.format('alter table %I.%I enable row level security', nspname, relname) from tables
   where not relrowsecurity
 
   union all
   select 2, pg_catalog.format(
-    'create policy tenant on cograil.%I using (tenant_id = nullif(current_setting(''cograil.tenant'', true), ''''))',
-    t.relname)
-  from tables t join pg_catalog.pg_attribute a on a.attrelid = t.oid and a.attname = 'tenant_id'
-  where not t.relispartition and not a.attisdropped
+    'create policy tenant on %I.%I using (tenant_id = nullif(current_setting(''cograil.tenant'', true), ''''))',
+    t.nspname, t.relname)
+  from tables t
+  where t.has_tenant and not t.relispartition
     and not exists (select 1 from pg_catalog.pg_policy p where p.polrelid = t.oid and p.polname = 'tenant')
 
   union all

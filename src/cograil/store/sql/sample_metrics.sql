@@ -1,7 +1,6 @@
 -- name: sample_metrics
--- The samples of /metrics from the database, over all tenants: (name, label, label, value). Runs at most every other
--- second. Open jobs are counted per tenant from the index, up to a bound. A role that sees one tenant only reports
--- nothing about all container jobs; pending deliveries are counted up to a bound.
+-- What /metrics shows of the database, over all tenants: (name, label, label, value). Asked at most every
+-- other second. Jobs that have not ended are counted tenant by tenant from the index, up to a bound.
 with recursive waiting_counts as materialized (
   select queue, state, count(*) as tasks, min(created_at) as oldest from cograil.tasks group by queue, state
 ), tenants as (
@@ -35,18 +34,6 @@ group by k.kind
 union all
 select 'cograil_inbox_oldest_seconds', '', '', coalesce(extract(epoch from now() - (
   select at from cograil.inbox order by id limit 1)), 0)::double precision
-union all
-select 'jobs_active', '', '', count(*)::double precision
-from cograil.container_jobs c join cograil.jobs j on j.id = c.job_id
-where c.settled_at is null and j.finished_at is null
-having not row_security_active('cograil.container_jobs')
-union all
-select 'dispatcher_queue_size', '', '', count(*)::double precision from (
-  (select 1 from cograil.outbox where type like 'orchestrator.job.%%' limit 50000)
-  union all
-  (select 1 from cograil.deliveries where state = 'pending' and destination = 'callback'
-     and type like 'orchestrator.job.%%' limit 50000)) as waiting_to_be_told
-having not row_security_active('cograil.deliveries')
 union all
 select 'cograil_outbox_lag_seconds', '', '', greatest(0, extract(epoch from now() - least(
   (select at from cograil.outbox order by id limit 1),

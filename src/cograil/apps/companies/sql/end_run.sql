@@ -2,16 +2,16 @@
 -- moves: RUNNING -> SUCCESS, PARTIAL, FAILED. The run is over, and its lock with it. What failed leaves the snapshot
 -- as old as it was.
 with run as (
-  update cograil.company_runs
+  update cograil_companies.company_runs
   set finished_at = clock_timestamp(), status = %(status)s, error = %(error)s, is_abnormal = %(abnormal)s,
       sources_success_count = %(succeeded)s, sources_failed_count = %(required)s::int + %(optional)s::int
   where tenant_id = %(tenant)s and job_id = %(job)s::uuid and finished_at is null
   returning siren
 ), snapshot as (
-  update cograil.companies c set updated_at = clock_timestamp() from run
+  update cograil_companies.companies c set updated_at = clock_timestamp() from run
   where c.tenant_id = %(tenant)s and c.siren = run.siren and %(status)s <> 'FAILED'
 )
-update cograil.company_enrichments e
+update cograil_companies.company_enrichments e
 set status = %(status)s, error = %(error)s, job_id = null, turn = null, fence = null,
     core_identity_present = %(core)s, required_sources_failed_count = %(required)s,
     optional_sources_failed_count = %(optional)s,

@@ -2,7 +2,7 @@
 -- Runs that have their lock and somebody who works for them: a worker is at them, or they wait for one. What waits for
 -- an orchestrator is not here: if none comes, the lock ends.
 select e.tenant_id, e.siren, e.fence
-from cograil.company_enrichments e
+from cograil_companies.company_enrichments e
 join cograil.tasks t on t.job_id = e.job_id
 left join cograil.processes p on p.id = t.worker_id
 where e.job_id is not null and e.status = 'RUNNING'

@@ -11,5 +11,5 @@ select e.status, e.job_id::text, e.turn, e.fence, coalesce(e.fresh_until <= cloc
          select 1 from cograil.leases l
          where l.tenant_id = e.tenant_id and l.name = 'company_enrichment:' || e.siren and l.fence = e.fence
            and l.holder is not null and l.lease_until > clock_timestamp())
-from cograil.company_enrichments e
+from cograil_companies.company_enrichments e
 where e.tenant_id = %(tenant)s and e.siren = %(siren)s

@@ -1,7 +1,7 @@
 -- name: note_source
 -- What the last try of a source came to, once for each run: whoever finds it noted has nothing to tell. What it
 -- said before stays while it says nothing new.
-insert into cograil.company_source_retrievals as r
+insert into cograil_companies.company_source_retrievals as r
   (tenant_id, company_siren, source_api, last_job_id, last_retrieved_at, last_status, last_http_status, last_error,
    duration_ms, fields, extras, fields_at)
 values (%(tenant)s, %(siren)s, %(source)s, %(job)s::uuid, clock_timestamp(), %(status)s, %(http)s::int, %(error)s,

@@ -16,10 +16,10 @@ select r.id::text, r.created_at, r.siren, r.siret, r.metadata::text, r.correlati
            'id', d.id, 'doc_type', d.doc_type, 'source_api', d.source_api, 'retrieved_at', d.retrieved_at,
            'size_bytes', d.size_bytes, 'checksum', d.checksum, 'is_kept', d.payload_json is not null)
            order by d.retrieved_at desc, d.id desc)::text
-         from cograil.company_documents d where d.tenant_id = e.tenant_id and d.company_siren = e.siren), '[]')
-from cograil.company_requests r
-join cograil.company_enrichments e on e.tenant_id = r.tenant_id and e.siren = r.company_siren
-left join cograil.companies c on c.tenant_id = e.tenant_id and c.siren = e.siren
+         from cograil_companies.company_documents d where d.tenant_id = e.tenant_id and d.company_siren = e.siren), '[]')
+from cograil_companies.company_requests r
+join cograil_companies.company_enrichments e on e.tenant_id = r.tenant_id and e.siren = r.company_siren
+left join cograil_companies.companies c on c.tenant_id = e.tenant_id and c.siren = e.siren
 cross join lateral (
   select max(o.extras::text) filter (where o.source_api = 'API_RECHERCHE_ENTREPRISES') as extras,
          json_agg(json_build_object(
@@ -28,5 +28,5 @@ cross join lateral (
            'last_success_at', o.fields_at)
            order by array_position(
              array['API_RECHERCHE_ENTREPRISES', 'INPI_RNE', 'API_ENTREPRISE_RCS'], o.source_api))::text as shown
-  from cograil.company_source_retrievals o where o.tenant_id = e.tenant_id and o.company_siren = e.siren) as s
+  from cograil_companies.company_source_retrievals o where o.tenant_id = e.tenant_id and o.company_siren = e.siren) as s
 where r.tenant_id = %(tenant)s and r.id = %(id)s::uuid

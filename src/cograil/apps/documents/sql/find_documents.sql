@@ -2,7 +2,7 @@
 -- Documents with their job and nodes: all of them, one, or those that are open or changed since a time.
 select d.folder, d.key, d.job_id::text, d.name, d.staged, d.size_bytes, d.profile, d.created_at, d.changed_at,
        d.state, d.out_pdf, d.message, d.pages, d.attempt, j.status, now(), n.nodes
-from cograil.documents d
+from cograil_documents.documents d
 left join cograil.jobs j on j.id = d.job_id and d.state is null
 left join lateral (
   select jsonb_object_agg(n.node_id, jsonb_build_object(

@@ -1,2 +1,2 @@
 -- name: read_config
-select name, value from cograil.document_config where tenant_id = %(tenant)s
+select name, value from cograil_documents.document_config where tenant_id = %(tenant)s

@@ -1,6 +1,6 @@
 -- name: settle_document
 -- Write the ending once: by the last node in the transaction of its report, or by a watcher for a failed job.
-update cograil.documents
+update cograil_documents.documents
 set state = %(state)s, out_pdf = %(out_pdf)s, message = %(message)s, pages = %(pages)s,
     attempt = %(attempt)s, pdf_invalid = %(pdf_invalid)s, prep_skipped = %(prep_skipped)s,
     ocr_skipped = %(ocr_skipped)s, changed_at = now()

@@ -1,11 +1,11 @@
--- Companies: who asked for which, what is known of each, from which source, and how each run ended.
--- compatible: yes
+-- Companies: requests, what is known of each company and from which source, and how each run ended.
+-- compatible: no
 --
--- How the enrichment of a company stands is one row for its tenant and SIREN, and all requests for it show that
--- row: so they never differ. What the states demand is held here: a row that breaks an invariant cannot be
--- written. That RUNNING has a lock is the business of the lease whose fence it names.
+-- The state of the enrichment of a company is one row for its tenant and SIREN, and all requests for it show that row:
+-- so they never differ. The constraints are the invariants of the states: a row that breaks one cannot be written. The
+-- lock of a RUNNING row is the lease whose fence it names.
 
-create table cograil.company_enrichments (
+create table company_enrichments (
   tenant_id    text not null default 'default',
   siren        text not null check (siren ~ '^[0-9]{9}$'),
   status       text not null default 'PENDING'
@@ -19,7 +19,7 @@ create table cograil.company_enrichments (
   required_sources_failed_count  int check (required_sources_failed_count >= 0),
   optional_sources_failed_count  int check (optional_sources_failed_count >= 0),
   fresh_until  timestamptz,  -- of the snapshot; null while there is none
-  stale_at     timestamptz,  -- when it was seen to be older
+  stale_at     timestamptz,  -- when it was seen to have expired
   refresh_asked_at  timestamptz,
   primary key (tenant_id, siren),
   constraint a_run_has_a_job_and_a_turn check ((job_id is null) = (turn is null)),
@@ -36,11 +36,11 @@ create table cograil.company_enrichments (
   constraint stale_has_an_expired_snapshot check (status <> 'STALE' or
     coalesce(stale_at >= fresh_until, false))
 ) with (fillfactor = 80);
-create index company_enrichments_open on cograil.company_enrichments (job_id) where job_id is not null;
-create index company_enrichments_fresh on cograil.company_enrichments (fresh_until)
+create index company_enrichments_open on company_enrichments (job_id) where job_id is not null;
+create index company_enrichments_fresh on company_enrichments (fresh_until)
   where status in ('SUCCESS', 'PARTIAL');
 
-create table cograil.company_requests (
+create table company_requests (
   tenant_id      text not null default 'default',
   id             uuid not null,
   siren          text not null,
@@ -55,11 +55,11 @@ create table cograil.company_requests (
   created_for    text not null default '',  -- the user of the key
   primary key (id),
   check (siren_raw is not null or siret_raw is not null),
-  foreign key (tenant_id, company_siren) references cograil.company_enrichments (tenant_id, siren)
+  foreign key (tenant_id, company_siren) references company_enrichments (tenant_id, siren)
 );
-create index company_requests_siren on cograil.company_requests (tenant_id, company_siren, id);
+create index company_requests_siren on company_requests (tenant_id, company_siren, id);
 
-create table cograil.companies (
+create table companies (
   tenant_id        text not null default 'default',
   siren            text not null,
   legal_name       text,
@@ -79,13 +79,13 @@ create table cograil.companies (
   rcs_city         text,
   registry_name    text,
   data_masked      boolean not null default false,
-  provenance       jsonb not null default '{}',  -- for each field, which source said so and when
-  updated_at       timestamptz,                   -- the end of the last run that was no failure
+  provenance       jsonb not null default '{}',  -- for each field its source, and when
+  updated_at       timestamptz,                   -- the end of the last run that did not fail
   primary key (tenant_id, siren),
-  foreign key (tenant_id, siren) references cograil.company_enrichments (tenant_id, siren)
+  foreign key (tenant_id, siren) references company_enrichments (tenant_id, siren)
 );
 
-create table cograil.company_documents (
+create table company_documents (
   tenant_id      text not null default 'default',
   id             uuid not null,
   company_siren  text not null,
@@ -98,10 +98,10 @@ create table cograil.company_documents (
   checksum       text not null check (checksum ~ '^[0-9a-f]{64}$'),
   primary key (id),
   unique (tenant_id, company_siren, doc_type, checksum),
-  foreign key (tenant_id, company_siren) references cograil.company_enrichments (tenant_id, siren)
+  foreign key (tenant_id, company_siren) references company_enrichments (tenant_id, siren)
 );
 
-create table cograil.company_source_retrievals (
+create table company_source_retrievals (
   tenant_id          text not null default 'default',
   company_siren      text not null,
   source_api         text not null
@@ -113,15 +113,15 @@ create table cograil.company_source_retrievals (
   last_error         text check (last_error in ('AUTH_ERROR', 'FORBIDDEN', 'NOT_FOUND', 'RATE_LIMIT', 'TIMEOUT',
                                                 'UPSTREAM_5XX', 'SOURCE_UNAVAILABLE', 'INTERNAL_ERROR')),
   duration_ms        int,
-  fields             jsonb,        -- what it said when it last said something
-  extras             jsonb,        -- finances and complements, of the same answer
+  fields             jsonb,        -- its last answer that had fields
+  extras             jsonb,        -- finances and complements, of that answer
   fields_at          timestamptz,
   primary key (tenant_id, company_siren, source_api),
   check ((last_status = 'FAILED') = (last_error is not null)),
-  foreign key (tenant_id, company_siren) references cograil.company_enrichments (tenant_id, siren)
+  foreign key (tenant_id, company_siren) references company_enrichments (tenant_id, siren)
 );
 
-create table cograil.company_runs (
+create table company_runs (
   tenant_id       text not null default 'default',
   job_id          uuid not null,
   siren           text not null,
@@ -132,32 +132,13 @@ create table cograil.company_runs (
   created_at      timestamptz not null default clock_timestamp(),
   started_at      timestamptz,
   finished_at     timestamptz,
-  is_abnormal     boolean not null default false,  -- it ended without a verdict of its own
+  is_abnormal     boolean not null default false,  -- it ended without a result
   status          text check (status in ('SUCCESS', 'PARTIAL', 'FAILED')),
   error           text,
   sources_success_count  int,
   sources_failed_count   int,
   primary key (job_id),
   check ((finished_at is null) or status is not null or is_abnormal),
-  foreign key (tenant_id, siren) references cograil.company_enrichments (tenant_id, siren)
+  foreign key (tenant_id, siren) references company_enrichments (tenant_id, siren)
 );
-create index company_runs_siren on cograil.company_runs (tenant_id, siren, created_at);
-
-do $$
-declare
-  name text;
-begin
-  foreach name in array array['company_enrichments', 'company_requests', 'companies', 'company_documents',
-                              'company_source_retrievals', 'company_runs'] loop
-    execute format('alter table cograil.%I enable row level security', name);
-    execute format($p$create policy tenant on cograil.%I using
-      (tenant_id = nullif(current_setting('cograil.tenant', true), ''))$p$, name);
-    if exists (select 1 from pg_roles where rolname = 'cograil_engine') then
-      execute format('alter table cograil.%I owner to cograil_engine', name);
-    end if;
-    execute format('grant select, insert, update, delete on cograil.%I to cograil_server', name);
-  end loop;
-exception
-  when undefined_object or insufficient_privilege then
-    raise notice 'the roles of companies could not be set up: %', sqlerrm;
-end $$;
+create index company_runs_siren on company_runs (tenant_id, siren, created_at);
