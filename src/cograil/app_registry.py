@@ -101,11 +101,11 @@ class App:
     functions by their names `<app>.<what>`; every worker registers them. `workflows` returns the YAML texts
     of its workflows by id; `submit_app_job` starts jobs of them. `metrics` is a module to import where the
     app runs, so that its metrics are shown from the start. `samples`
-    reads values of /metrics from the database, each (name, first label, second label, value). `unavailable`
-    returns why its handlers cannot run on this machine, "" when they can. `doctor` returns findings for `cograil doctor`. `log_fields`
-    returns fields for every log line about an attempt of one of its handlers. Handlers of an app are named
-    `<app>.<what>` and run only in jobs that the app starts; `offers` names handlers that any workflow may
-    use.
+    reads values of /metrics from the database, each (name, first label, second label, value).
+    `unavailable` returns why its handlers cannot run on this machine, "" when they can. `doctor` returns
+    findings for `cograil doctor`. `log_fields` returns fields for every log line about an attempt of one of
+    its handlers. Handlers of an app are named `<app>.<what>` and run only in jobs that the app starts;
+    `offers` names handlers that any workflow may use.
     """
 
     name: str

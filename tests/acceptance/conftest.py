@@ -15,8 +15,11 @@ import psutil
 import pytest
 from tests.acceptance.gateway_site import Caller, Site, open_site
 from tests.acceptance.instances import QUICK, Running, Start, lives
+from tests.acceptance.own_server import server
 
 from cograil.embedded.postgres_server import EmbeddedPostgres
+
+__all__ = ["server"]
 
 
 @pytest.fixture(scope="session")

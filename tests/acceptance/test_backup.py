@@ -10,12 +10,10 @@ from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import make_conninfo
-from tests.acceptance.own_server import Server, create_login, rights_in, run_as_admin, server
+from tests.acceptance.own_server import Server, create_login, rights_in, run_as_admin
 from tests.acceptance.shell import Shell, shell_in
 
 from cograil.embedded.postgres_server import EmbeddedPostgres
-
-__all__ = ["server"]
 
 FLOWS = {
     "asks.yaml": """

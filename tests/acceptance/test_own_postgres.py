@@ -119,7 +119,7 @@ def test_another_encoding_is_refused_before_the_first_statement(server: Server) 
 
 
 def test_the_steps_of_the_page_work_literally(server: Server) -> None:
-    block = re.search(r"## The first steps\n.*?```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    block = re.search(r"## Set up\n.*?```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert block
     page = block[1].replace("--pwprompt", "").replace("--app shop", "")
     page = re.sub(r"COGRAIL_DATABASE_URL=\S+", "COGRAIL_DATABASE_URL='" + server.url("cograil") + "'", page)

@@ -65,9 +65,7 @@ class ProcessHealth:
         with suppress(TimeoutError, psycopg.Error, DatabaseUnavailable):
             async with asyncio.timeout(PATIENCE_SECONDS), self._db.single("metrics") as tx:
                 samples += await sample_metrics(tx)
-        for (
-            sample
-        ) in self._app_samples:  # each by itself: a schema that is missing takes nothing from the others
+        for sample in self._app_samples:  # one by one, so that a missing schema does not affect the others
             with suppress(TimeoutError, psycopg.Error, DatabaseUnavailable):
                 async with asyncio.timeout(PATIENCE_SECONDS), self._db.single("metrics") as tx:
                     samples += await sample(tx)

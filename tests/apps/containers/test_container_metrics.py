@@ -10,6 +10,7 @@ from tests.support.webhook_receiver import OK, http_response
 
 from cograil import metrics
 from cograil.apps.containers.metrics import path_label
+from cograil.apps.containers.queries import sample_container_metrics
 from cograil.processes.process_readiness import ProcessHealth
 
 RUNNING = "echo up; while true; do sleep 0.1; done"
@@ -17,7 +18,11 @@ RUNNING = "echo up; while true; do sleep 0.1; done"
 
 async def counted(site: ContainerSite) -> dict[str, float]:
     """What /metrics of `up` or a worker says now, by name and labels."""
-    return by_name(metrics.exposition(await ProcessHealth(site.lab.db, {}).samples())[0])
+    return by_name(
+        metrics.exposition(
+            await ProcessHealth(site.lab.db, {}, samples=[sample_container_metrics]).samples()
+        )[0]
+    )
 
 
 def by_name(metrics: bytes) -> dict[str, float]:
