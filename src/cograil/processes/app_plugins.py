@@ -11,10 +11,11 @@ from psycopg import AsyncConnection
 from cograil.app_registry import Check, PortContext, enabled_apps, installed_apps, load_metrics
 from cograil.errors import SchemaMismatch, UsageError
 from cograil.metrics import Sample
+from cograil.processes.instance_discovery import find_conninfo
 from cograil.runners.handler_registry import AppRegistry, Registry
 from cograil.settings import Settings
 from cograil.store.app_migrations import app_status, migrate_app
-from cograil.store.database import Database, Transaction
+from cograil.store.database import Database, Transaction, connect
 from cograil.store.database_roles import grant_rights
 from cograil.store.migrate import Migration, SchemaStatus
 
@@ -90,8 +91,22 @@ async def app_schemas(connection: AsyncConnection[Any], settings: Settings) -> d
     }
 
 
+async def prepare_app_schemas(db: Database, settings: Settings) -> None:
+    """Update the schemas of the enabled apps in an embedded database, as `up` does; check them in another one.
+
+    For a process that joins an instance which runs without these apps. Raises what `check_app_schemas` raises.
+    """
+    if not settings.database.url:
+        async with db.single("schema") as tx:
+            schemas = await app_schemas(tx.connection, settings)
+        if any(schema.pending for schema in schemas.values()):
+            async with await connect(await find_conninfo(settings), prepare=False) as connection:
+                await migrate_apps(connection, settings)
+    await check_app_schemas(db, settings)
+
+
 async def check_app_schemas(db: Database, settings: Settings) -> None:
-    """Raises SchemaMismatch unless the enabled apps can work with their schemas in this database."""
+    """Raise SchemaMismatch unless the enabled apps can work with their schemas in this database."""
     async with db.single("schema") as tx:
         schemas = await app_schemas(tx.connection, settings)
     for name, schema in schemas.items():

@@ -11,7 +11,7 @@ import structlog
 
 from cograil import logs, tracing
 from cograil.app_registry import require_apps
-from cograil.processes.app_plugins import app_samples, check_app_schemas
+from cograil.processes.app_plugins import app_samples, prepare_app_schemas
 from cograil.processes.instance_discovery import (
     check_schema,
     find_conninfo,
@@ -107,7 +107,7 @@ async def _work(settings: Settings, health_port: int | None) -> None:
         _checked_database(settings, "cograil worker") as db,
         _probes(settings, health_port, db, "worker", lambda: bool(workers) and workers[0].is_ready),
     ):
-        await look(partial(check_app_schemas, db, settings))
+        await look(partial(prepare_app_schemas, db, settings))
         await work_on(db, settings, tell)
     log.info("stopped")
     tracing.shutdown()  # what hangs here ends with the process

@@ -17,7 +17,7 @@ from tests.apps.captures.capture_processes import open_fork_server
 from tests.apps.captures.crash_site import COUNT, Site, gone
 from tests.support.api_client import ApiClient, ApiResponse
 
-from cograil.apps.captures.proof_verifier import verify
+from cograil.apps.captures.proof_verifier import STAMPED_BY_UNKNOWN, verify
 from cograil.settings import Settings
 
 TOLD = "select count(*) from cograil.outbox where subject = %(id)s and type = 'captures.sealed'"
@@ -184,7 +184,7 @@ class TestStamps:
                 shown = (await site.capture_api.get(body["capture_id"])).body
                 assert (shown["state"], shown["signature_status"]) == ("SEALED", "TIMESTAMPED")
                 claims = verify(await sealing_site.proof(body["capture_id"]))
-                assert claims[-1].claim == "the time stamp is of this proof"
+                assert claims[-1].claim == STAMPED_BY_UNKNOWN
                 assert all(claim.holds for claim in claims)
             stamped = await site.capture_api.lab.rows(
                 COUNT, id=body["capture_id"], event="CAPTURE_TIMESTAMPED"

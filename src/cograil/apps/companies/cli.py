@@ -167,6 +167,9 @@ async def _client(stack: AsyncExitStack, settings: Settings) -> InstanceClient:
     except NoInstance:
         say("no instance runs here, starting one for this command; `cograil up` keeps one running")
         return private_client(await stack.enter_async_context(private_instance(settings)), settings)
+    from cograil.processes.app_plugins import prepare_app_schemas  # noqa: PLC0415  the other commands need none
+
+    await prepare_app_schemas(client.db, settings)
     await _add_worker_if_missing(stack, client)
     return client
 
