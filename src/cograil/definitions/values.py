@@ -299,7 +299,8 @@ class Meter:
     def charged(self, value: Json) -> Json:
         """The value itself, once there is room for it."""
         size = size_of(value)
-        self.budget.spend(size >> _ENCODED_SHIFT)
+        if steps := size >> _ENCODED_SHIFT:
+            self.budget.spend(steps)
         self._left -= size
         if self._left < 0:
             raise too_large()

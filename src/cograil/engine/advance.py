@@ -89,7 +89,7 @@ def advance(
     `evaluation` limits the steps of this pass: nodes for which none are left are left for another one.
     """
 
-    def fresh(limit: Evaluation, begin_limit: int | None) -> Board:
+    def fresh(limit: Evaluation = evaluation, begin_limit: int | None = None) -> Board:
         budget = Budget(
             limit.steps,
             bounds.node_steps,
@@ -102,7 +102,12 @@ def advance(
         board.defers_missing = limit.defers_missing
         return board
 
-    board, changes, again, spent = _decide_within(fresh, evaluation, happenings)
+    again: Callable[[], Board] = fresh
+    board, spent = fresh(), 0
+    try:
+        changes = _decide(board, happenings)
+    except AllowanceSpent:
+        board, changes, again, spent = _decide_again(fresh, evaluation, board, happenings)
     if board.missing or board.missing_children or board.missing_jobs:
         changes = _lacking(board)
     elif changes.status not in JOB_TERMINAL and (end := _end_from_outside(board, happenings)) is not None:
@@ -115,29 +120,27 @@ def advance(
     return changes
 
 
-def _decide_within(
-    fresh: Callable[[Evaluation, int | None], Board], evaluation: Evaluation, happenings: Sequence[Happening]
+def _decide_again(
+    fresh: Callable[[Evaluation, int | None], Board],
+    evaluation: Evaluation,
+    board: Board,
+    happenings: Sequence[Happening],
 ) -> tuple[Board, Changes, Callable[[], Board], int]:
-    """What the job does by itself within these steps, how to make such a board again, and steps in vain.
+    """What the job does up to the node in the middle of which the steps of this board ran out.
 
-    When the steps run out in the middle of a node, the same is decided once more up to that node.
+    Returns also how to make such a board again, and the steps that were spent in vain.
     """
-    tries: tuple[tuple[Evaluation, int | None], ...] = ((evaluation, None),)
-    spent = 0
-    while True:
-        again = partial(fresh, *tries[-1])
+    spent = board.budget.used
+    again = partial(fresh, evaluation, board.begun - 1)
+    board = again()
+    try:
+        return board, _decide(board, happenings), again, spent
+    except AllowanceSpent:
+        # Nothing but the beginning of a node should cost steps; if it does, it has to be paid.
+        spent += board.budget.used
+        again = partial(fresh, replace(evaluation, steps=None, soft_steps=None), None)
         board = again()
-        try:
-            return board, _decide(board, happenings), again, spent
-        except AllowanceSpent:
-            spent += board.budget.used
-            is_first = len(tries) == 1
-            # Nothing but the beginning of a node should cost steps; if it does, it has to be paid.
-            tries += (
-                (evaluation, board.begun - 1)
-                if is_first
-                else (replace(evaluation, steps=None, soft_steps=None), None),
-            )
+        return board, _decide(board, happenings), again, spent
 
 
 def _lacking(board: Board) -> Changes:
@@ -160,7 +163,8 @@ def _decide(board: Board, happenings: Sequence[Happening]) -> Changes:
     if board.status == "running" and ending.is_over(board):
         return ending.finish(board)
     changes = board.changes(timers.wake_at(board))
-    changes.waiting_for = waiting_for(board)
+    if not board.tasks:  # most passes hand out a task, and then it waits for nothing
+        changes.waiting_for = waiting_for(board)
     return changes
 
 

@@ -37,7 +37,7 @@ def dispatch(
     """
     if board.is_closing:
         return
-    state = write.state
+    state, roots = write.state, board.state.key_roots
     board.move(write, "dispatch")
     state.attempt += 1
     state.not_before = None
@@ -55,7 +55,9 @@ def dispatch(
             is_alone=state.lost > 0 and state.lost >= _losses_borne(board, node) - 1,
             is_taken_up=node.is_outside and state.attempt > 1,
             is_last=board.workflow.is_one_task and board.state.parent_job is None,
-            key_root=key_root(board.state.key_roots, board.state.job_id, state.node_id, state.parent),
+            key_root=None
+            if roots is None
+            else key_root(roots, board.state.job_id, state.node_id, state.parent),
         )
     )
     board.event(

@@ -115,7 +115,8 @@ class Board:
                 entry["output"] = self._output_of(reference)
             nodes[reference] = entry
         if self._inputs is None:
-            self.budget.spend(len(self.state.input_text) >> _PARSED_SHIFT)
+            if steps := len(self.state.input_text) >> _PARSED_SHIFT:
+                self.budget.spend(steps)
             self._inputs = jsontext.load(self.state.input_text)
         scope: dict[str, Json] = {"inputs": self._inputs, "nodes": nodes}
         if template.uses_output and node is not None:
@@ -123,13 +124,14 @@ class Board:
         if extra:
             scope.update(extra)
         try:
-            return template.render(scope, self.budget)
+            return template.evaluate(scope, self.budget)
         except ExpressionTooCostly as error:
             raise error.located(node_id=node.node_id if node is not None else "") from None
 
     def _output_of(self, node_id: str) -> Json:
-        if not self.outputs.is_parsed(node_id):
-            self.budget.spend(len(self.outputs.raw[node_id] or b"") >> _PARSED_SHIFT)
+        steps = len(self.outputs.raw[node_id] or b"") >> _PARSED_SHIFT
+        if steps and not self.outputs.is_parsed(node_id):
+            self.budget.spend(steps)
         return self.outputs.value(node_id)
 
     def _add_predecessor(self, scope: dict[str, Json], node: Node) -> None:
@@ -151,19 +153,19 @@ class Board:
 
     def may_begin(self, node_id: str) -> bool:
         """Whether this pass has steps left to begin a node. If not, another pass is asked for."""
-        if self.has_spent_all():
-            self.leave(node_id)
-            return False
-        return True
+        if self.begun != self.begin_limit and self.budget.begin_next_node():
+            self.begun += 1
+            return True
+        self.leave(node_id)
+        return False
 
     def has_spent_all(self) -> bool:
         """Whether this pass has no steps left for a node that waits for its moment; counts it if it has."""
-        if self.budget.is_spent or self.begun == self.begin_limit:
-            self.is_cut = True
-            return True
-        self.begun += 1
-        self.budget.begin_node()
-        return False
+        if self.begun != self.begin_limit and self.budget.begin_next_node():
+            self.begun += 1
+            return False
+        self.is_cut = True
+        return True
 
     def leave_missing(self, node: Node) -> None:
         """Another pass loads what this node lacks."""

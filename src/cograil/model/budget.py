@@ -10,6 +10,7 @@ A *pass* over a job that has used up its allowance stops before the next node, a
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ MAX_SHOWN_CHARACTERS = 200
 STEPS_BETWEEN_CLOCK_READS = 50_000
 MIN_INDEXED_MEMBERS = 16
 MAX_INDEXES = 64
+UNLIMITED_STEPS = sys.maxsize
 
 _STEPS_PER_CANDIDATE = 2
 PLAIN_TYPES = frozenset((str, int, float, type(None)))  # values that Python compares as JSON does
@@ -91,24 +93,34 @@ class Budget:
         soft_allowance: int | None = None,
     ) -> None:
         self.used = 0
-        self._allowance = allowance
-        self._soft_allowance = allowance if soft_allowance is None else soft_allowance
+        self._allowance = UNLIMITED_STEPS if allowance is None else allowance
+        self._soft_allowance = self._allowance if soft_allowance is None else soft_allowance
         self._node_steps = node_steps
         self._node_seconds = node_seconds
         self._clock = clock
-        self._indexes: dict[int, _Index] = {}
-        self.begin_node()
+        self._indexes: dict[int, _Index] | None = None
+        self._node_end = node_steps
+        self._node_started_at: float | None = None
+        self._set_stop()
 
     @property
     def is_spent(self) -> bool:
         """Whether this pass should not begin another node."""
-        return self._soft_allowance is not None and self.used >= self._soft_allowance
+        return self.used >= self._soft_allowance
 
     def begin_node(self) -> None:
         """From here on the steps are those of another node."""
         self._node_end = self.used + self._node_steps
-        self._node_started_at: float | None = None
+        self._node_started_at = None
         self._set_stop()
+
+    def begin_next_node(self) -> bool:
+        """Begin another node, as `begin_node` does. False, and nothing changes, when this pass should not."""
+        if self.used >= self._soft_allowance:
+            return False
+        if self.used + self._node_steps != self._node_end:
+            self.begin_node()
+        return True
 
     def spend(self, steps: int) -> None:
         """Count these steps. Raises ExpressionTooCostly or AllowanceSpent."""
@@ -131,6 +143,8 @@ class Budget:
         return any(equal(self, member, candidate) for candidate in members)
 
     def _index_of(self, members: list[Json]) -> _Index:
+        if self._indexes is None:
+            self._indexes = {}
         index = self._indexes.get(id(members))
         if index is None:
             self.spend(len(members))
@@ -142,7 +156,7 @@ class Budget:
     def _check_limits(self) -> None:
         if self.used > self._node_end:
             raise ExpressionTooCostly(f"{self._node_steps:,} steps")
-        if self._allowance is not None and self.used > self._allowance:
+        if self.used > self._allowance:
             raise AllowanceSpent
         assert self._clock is not None  # the only other reason to stop
         now = self._clock()
@@ -153,12 +167,12 @@ class Budget:
         self._set_stop()
 
     def _set_stop(self) -> None:
-        """The count at which to look again."""
+        """The count at which to look again. Without `min`: this is done for each node of each pass."""
         stop = self._node_end
-        if self._allowance is not None:
-            stop = min(stop, self._allowance)
-        if self._clock is not None:
-            stop = min(stop, self.used + STEPS_BETWEEN_CLOCK_READS)
+        if stop > self._allowance:
+            stop = self._allowance
+        if self._clock is not None and stop > self.used + STEPS_BETWEEN_CLOCK_READS:
+            stop = self.used + STEPS_BETWEEN_CLOCK_READS
         self._stop = stop
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -42,11 +42,15 @@ class Template(Protocol):
     `references` names the nodes whose output or status it reads. `render` needs a scope with
     `inputs`, `nodes` ({id: {"output": .., "status": ..}}), and where they apply `item`, `index`
     and `output` (of the direct predecessor). It raises `RenderError`; it never renders a value twice.
-    A budget counts its steps and limits them (model/budget.py).
+    A budget counts its steps and limits them (model/budget.py); `evaluate` is `render` for callers that
+    have one.
     """
 
     references: frozenset[str]
     uses_output: bool
+
+    @property
+    def evaluate(self) -> Callable[[Scope, Budget], Json]: ...
 
     def render(self, scope: Scope, budget: Budget | None = None) -> Json: ...
 

@@ -29,6 +29,11 @@ class Advance(Protocol):
     def __call__(self, *, evaluation: Evaluation) -> Changes: ...
 
 
+# By whether outputs that are missing are left for another pass. They are made once, not for each decision.
+_INLINE = {defers: Evaluation(INLINE_STEPS, _clock, defers) for defers in (False, True)}
+_LEAST = {defers: Evaluation(MIN_JOB_STEPS, _clock, defers) for defers in (False, True)}
+
+
 class StepAllowance:
     """The steps that the decisions of one transaction have in common.
 
@@ -43,8 +48,8 @@ class StepAllowance:
     async def decide(self, job_id: str, advance: Advance, *, defers_missing: bool) -> Changes:
         """What this job does, as far as the steps go."""
         if job_id not in self._long_jobs:
-            steps = INLINE_STEPS if self._inline_left > 0 else MIN_JOB_STEPS
-            changes = advance(evaluation=Evaluation(steps, _clock, defers_missing))
+            evaluations = _INLINE if self._inline_left > 0 else _LEAST
+            changes = advance(evaluation=evaluations[defers_missing])
             self._inline_left -= changes.steps
             if changes.steps > SOME_STEPS:
                 await asyncio.sleep(0)
