@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -47,6 +48,25 @@ async def test_rows_and_result_commit_when_the_handler_has_returned(shop: Lab, e
     assert ended["result"]["a"] == {"row": [{"a": 1}, 1]}
     assert await booked(shop) == [(1, 5)]
     assert await warnings(shop, job) == []
+
+
+async def test_an_attempt_with_a_transaction_is_freed_without_the_collector(shop: Lab) -> None:
+    async def pay(ctx: Context) -> dict[str, Any]:
+        async with ctx.transaction() as tx:
+            await book(tx, ctx)
+        return {"paid": True}
+
+    shop.registry.register(pay)
+    async with shop.running():
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(5):
+                await shop.ended(await shop.submit(one("pay")))
+            contexts = [each for each in gc.get_objects() if isinstance(each, Context)]
+            assert len(contexts) <= 1  # the worker may still have the last attempt in its hands
+        finally:
+            gc.enable()
 
 
 async def test_returning_from_inside_the_block_is_the_same(shop: Lab) -> None:

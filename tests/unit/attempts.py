@@ -23,7 +23,7 @@ PATIENT = Limits(grace_seconds=30)
 class Broken:
     """A transaction that cannot even be undone."""
 
-    is_unfinished, committing = False, None
+    is_unfinished, is_over, committing = False, False, None
 
     async def undo(self) -> None:
         raise ConnectionError("the way back is lost")

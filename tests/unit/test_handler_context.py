@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import io
 import json
 import logging
@@ -32,6 +33,43 @@ async def attempt() -> AsyncIterator[Attempt]:
 
 
 # --- what a handler sees and tells
+
+
+async def test_an_attempt_that_is_over_is_freed_without_the_collector(attempt: Attempt) -> None:
+    async def in_loop(ctx: Context) -> None:
+        ctx.log.info("here")
+        ctx.output.write("stdout", "half a line")
+
+    def in_thread(ctx: Context) -> None:
+        ctx.log.info("in a thread")
+
+    def failing(ctx: Context) -> None:
+        ctx.log.info("about to fail")
+        raise ValueError("it fails")
+
+    gc.collect()
+    gc.disable()
+    try:
+        for function in (in_loop, in_thread, failing):
+            await attempt(function)
+            del attempt.ctx
+        await asyncio.sleep(0)
+        assert not [each for each in gc.get_objects() if isinstance(each, Context)]
+    finally:
+        gc.enable()
+    assert len(attempt.channel.lines) == 4
+
+
+async def test_a_log_that_outlives_its_attempt_drops_its_lines(attempt: Attempt) -> None:
+    logs_kept = []
+
+    async def work(ctx: Context) -> None:
+        logs_kept.append(ctx.log)
+        ctx.log.info("in time")
+
+    await attempt(work)
+    logs_kept[0].info("late")
+    assert [line["message"] for line in attempt.channel.lines] == ["in time"]
 
 
 async def test_the_context_knows_the_attempt_and_a_key_that_every_attempt_shares(attempt: Attempt) -> None:

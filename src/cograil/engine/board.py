@@ -56,6 +56,7 @@ class Board:
         self.asked: list[str] = []  # pending nodes that were left by the pass before
         self.too_costly: dict[str, ExpressionTooCostly] = {}  # fan-outs with such a child in this pass
         self._inputs: Json = None
+        self._slept: list[NodeState] | None = None  # nodes that waited for a moment before this pass
         self.status = state.status
         self.started_at = state.started_at
         self.seq = state.seq
@@ -84,15 +85,13 @@ class Board:
     def sleepers(self) -> list[NodeState]:
         """Every node that waits for a moment, as it is now."""
         writes = self.writes
-        found = [
-            state
-            for name, state in self.state.nodes.items()
-            if state.not_before is not None and name not in writes
-        ]
+        if self._slept is None:
+            self._slept = [state for state in self.state.nodes.values() if state.not_before is not None]
+        asleep = [state for state in self._slept if state.node_id not in writes] if self._slept else []
         for write in writes.values():
             if write.state.not_before is not None:
-                found.append(write.state)
-        return found
+                asleep.append(write.state)
+        return asleep
 
     def status_of(self, node_id: str) -> str:
         """The node's status; pending when it has no row."""

@@ -18,6 +18,7 @@ from cograil import tracing
 
 Result = TypeVar("Result")
 
+COLLECT_SECONDS = 30.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -25,7 +26,8 @@ def run_async(main: Coroutine[Any, Any, Result], part: str | None = None) -> Res
     """Run this to its end in a loop of its own: uvloop where there is one. A `part` of an instance is traced.
 
     The collector looks for cycles far less often than by default: a batch of jobs is thousands of
-    objects without one, and a profile showed it looking through them again and again.
+    objects without one, and a profile showed it looking through them again and again. It looks every
+    `COLLECT_SECONDS` as well: cycles that handlers make may hold much, however few objects they are.
     """
     if part is not None:
         tracing.configure(part)
@@ -33,9 +35,20 @@ def run_async(main: Coroutine[Any, Any, Result], part: str | None = None) -> Res
     gc.set_threshold(100_000, 20, 50)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            _collect_regularly(runner.get_loop())
             return runner.run(main)
     finally:
         tracing.shutdown()
+
+
+def _collect_regularly(loop: asyncio.AbstractEventLoop) -> None:
+    """Collect the young generations now and then; an old one is looked at as often as before."""
+
+    def collect() -> None:
+        gc.collect(1)
+        loop.call_later(COLLECT_SECONDS, collect)
+
+    loop.call_later(COLLECT_SECONDS, collect)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

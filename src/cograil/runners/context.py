@@ -296,10 +296,18 @@ class Context:
         return self._stopping
 
     def close(self) -> None:
-        """The attempt is over: from now on the handler, if it still runs, talks to nobody."""
+        """The attempt is over: from now on the handler, if it still runs, talks to nobody.
+
+        Cycles are broken here: one with its log or its transaction would keep the attempt, with its params,
+        until the collector looks for cycles, which is after some 20,000 attempts (processes/running.py).
+        """
         if self._output is not None:
             self._output.close()
         self._is_over = True
+        if self._log is not None:
+            self._log.close()
+        if self.joint is not None and self.joint.is_over:
+            self.joint = None
 
     def _wake(self) -> None:
         if self._stopping is not None and not self._stopping.done():

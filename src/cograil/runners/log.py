@@ -38,6 +38,10 @@ class Log:
         """A line of another logger, or of a stream that was printed to."""
         self._write(level, message, {}, logger)
 
+    def close(self) -> None:
+        """Drop all lines from now on, and let go of whoever took them."""
+        self._note = _drop
+
     def _write(self, level: str, message: object, fields: dict[str, Json], logger: str = "") -> None:
         self._left -= 1
         if self._left >= 0:
@@ -52,6 +56,10 @@ class Log:
         if fields:
             line["fields"] = _bounded(fields, self._max_line_bytes - len(text.encode()))
         return line
+
+
+def _drop(line: dict[str, Json]) -> None:
+    """For lines that come after the end of their attempt."""
 
 
 def _bounded(fields: dict[str, Json], room: int) -> dict[str, Json]:

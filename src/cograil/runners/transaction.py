@@ -104,6 +104,11 @@ class JointTransaction:
         """Whether it was begun, and neither committed nor rolled back."""
         return self._state in ("open", "left")
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it ended, and nothing of it runs any more."""
+        return self._state == "ended" and (self.committing is None or self.committing.done())
+
     async def conclude(self, outcome: Completed) -> None:
         """The handler returned this."""
         if self._state == "open":

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 
 from cograil import engine, tracing
+from cograil.engine.advance import Evaluation
 from cograil.engine.timers import is_past_deadline
 from cograil.model.job import (
     Bounds,
@@ -253,20 +254,23 @@ async def decide(
     decided: dict[str, Changes] = {}
     undecided = list(states)
     loads = 0
+
+    def advance(job_id: str, evaluation: Evaluation) -> Changes:
+        state = states[job_id]
+        return engine.advance(
+            workflows[state.definition_id],
+            state,
+            news.get(job_id, ()),
+            now=tx.now,
+            dice=decider.dice,
+            outputs=outputs[job_id],
+            bounds=decider.bounds,
+            is_revoked=job_id in revoked,
+            evaluation=evaluation,
+        )
+
     while undecided:
         for job_id in undecided:
-            state = states[job_id]
-            advance = partial(
-                engine.advance,
-                workflows[state.definition_id],
-                state,
-                news.get(job_id, ()),
-                now=tx.now,
-                dice=decider.dice,
-                outputs=outputs[job_id],
-                bounds=decider.bounds,
-                is_revoked=job_id in revoked,
-            )
             decided[job_id] = await steps.decide(job_id, advance, defers_missing=loads == MAX_LOADS)
         loads = min(loads + 1, MAX_LOADS)
         wanting = [job_id for job_id in undecided if decided[job_id].missing_jobs]

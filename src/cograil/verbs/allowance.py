@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from functools import partial
-from typing import Protocol
+from collections.abc import Callable
 
 from cograil.engine.advance import Evaluation
 from cograil.model.job import Changes
@@ -23,10 +22,7 @@ SOME_STEPS = 5_000  # after these others get their turn on the event loop
 _clock = time.thread_time
 
 
-class Advance(Protocol):
-    """Decide for one job within these limits."""
-
-    def __call__(self, *, evaluation: Evaluation) -> Changes: ...
+Advance = Callable[[str, Evaluation], Changes]  # decides for the job with this id within these limits
 
 
 # By whether outputs that are missing are left for another pass. They are made once, not for each decision.
@@ -49,19 +45,19 @@ class StepAllowance:
         """What this job does, as far as the steps go."""
         if job_id not in self._long_jobs:
             evaluations = _INLINE if self._inline_left > 0 else _LEAST
-            changes = advance(evaluation=evaluations[defers_missing])
+            changes = advance(job_id, evaluations[defers_missing])
             self._inline_left -= changes.steps
             if changes.steps > SOME_STEPS:
                 await asyncio.sleep(0)
             if not (changes.is_cut and self._may_take_long()):
                 return changes
             self._long_jobs.add(job_id)
-        return await self._decide_long(advance, defers_missing)
+        return await self._decide_long(job_id, advance, defers_missing)
 
     def _may_take_long(self) -> bool:
         return self._long_left > 0 and self._long_left >= self._long_steps // 2
 
-    async def _decide_long(self, advance: Advance, defers_missing: bool) -> Changes:
+    async def _decide_long(self, job_id: str, advance: Advance, defers_missing: bool) -> Changes:
         """A node that may be evaluated at all is evaluated here: otherwise its job would never go on.
 
         Twice what a node may take: a fan-out evaluates its source and then its first child. After a quarter
@@ -69,6 +65,6 @@ class StepAllowance:
         """
         steps = self._long_steps
         evaluation = Evaluation(2 * steps, _clock, defers_missing, soft_steps=steps // 4)
-        changes = await asyncio.to_thread(partial(advance, evaluation=evaluation))
+        changes = await asyncio.to_thread(advance, job_id, evaluation)
         self._long_left -= changes.steps
         return changes
