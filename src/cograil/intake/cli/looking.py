@@ -210,7 +210,7 @@ async def _show(settings: Settings, job: str, node: str | None, as_json: bool) -
     if as_json:
         write_json({"job": view, "nodes": nodes})
     elif node is not None:
-        show_node(nodes[0], traceback)
+        show_node(nodes[0], view["job_id"], traceback)
     else:
         show_job(view, workflow, nodes, failures)
 
