@@ -40,6 +40,12 @@ def list_names(names: Collection[str]) -> str:
     return f"{listed} and {left:,} more" if left > 0 else listed
 
 
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """The end of a sentence about a word that is not known; empty when nothing is close."""
+    close = Hints().suggest(word, candidates)
+    return f"; did you mean {close!r}?" if close else ""
+
+
 def hint_of_nodes(name: str, nodes: Collection[str]) -> str:
     """For a node that does not exist: which one was probably meant, and which there are."""
     close = Hints().suggest(name, nodes)
