@@ -137,8 +137,8 @@ class NodeNotFound(NotFound):
 
     code = "node_not_found"
 
-    def __init__(self, job_id: object, node_id: str) -> None:
-        super().__init__(f"job {job_id} has no node {node_id!r}")
+    def __init__(self, job_id: object, node_id: str, hint: str = "") -> None:
+        super().__init__(f"job {job_id} has no node {node_id!r}{hint and f'; {hint}'}")
 
 
 class WorkflowNotFound(NotFound):

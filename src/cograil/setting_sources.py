@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from cograil.setting_names import BARE_NAMES, PREFIX, SHORT_NAMES, regular_varia
 FILE_NAME = "cograil.toml"
 CONFIG_VARIABLE = "COGRAIL_CONFIG"
 COMPAT_VARIABLE = "COGRAIL_COMPAT"
+MAX_LISTED = 12
 
 # Read where they are used: by the clients and examples, and by the tests.
 OTHER_VARIABLES = frozenset(
@@ -89,12 +91,41 @@ def is_compat_mode() -> bool:
 
 def unknown_variables(environ: Mapping[str, str], names: Iterable[str]) -> list[str]:
     """A sentence for each COGRAIL_ variable that is not a setting, with the name that was probably meant."""
+    names = list(names)
     known = {regular_variable(name) for name in names} | {*SHORT_NAMES.values(), *OTHER_VARIABLES}
-    return [
-        f"{variable} is not a setting{_suggestion(variable, known)}"
+    problems = (
+        _problem_of(variable, names, known)
         for variable, text in sorted(environ.items())
-        if variable.startswith(PREFIX) and variable not in known and not _is_service_link(variable, text)
-    ]
+        if variable.upper().startswith(PREFIX)
+        and variable not in known
+        and not _is_service_link(variable.upper(), text)
+    )
+    return [problem for problem in problems if problem is not None]
+
+
+def _problem_of(variable: str, names: Collection[str], known: Collection[str]) -> str | None:
+    """What is wrong with this variable; None for small letters that are not like a setting: another's."""
+    capitals = variable.upper()
+    if variable != capitals and capitals in known:
+        return f"{variable} is not read: variables are written in capitals; set {capitals}"
+    section = capitals.removeprefix(PREFIX).rstrip("_").lower()
+    if settings := _settings_of(section, names):
+        return f"{variable} is a section and not a setting; its settings are {_listed(settings)}"
+    suggestion = _suggestion(capitals, known)
+    if not variable.startswith(PREFIX) and not suggestion:
+        return None
+    return f"{variable} is not a setting{suggestion}"
+
+
+def _settings_of(section: str, names: Iterable[str]) -> list[str]:
+    """The variables of the settings of this section; none if there is no such section."""
+    return [regular_variable(name) for name in names if name.startswith(f"{section}.")]
+
+
+def _listed(names: Collection[str]) -> str:
+    shown = ", ".join(islice(names, MAX_LISTED))
+    left = len(names) - MAX_LISTED
+    return f"{shown} and {left} more (`cograil config` lists them)" if left > 0 else shown
 
 
 def _is_service_link(variable: str, text: str) -> bool:
@@ -129,7 +160,7 @@ def read_file(path: Path, names: Collection[str], path_names: Collection[str]) -
     for name, value in _flatten(document, names):
         place = f"{path}:{lines[name]}" if name in lines else str(path)
         if name not in names:
-            problems.append(f"{place}: {name} is not a setting{_suggestion(name, names, 0.7)}")
+            problems.append(f"{place}: {_problem_in_file(name, names)}")
             continue
         is_path = name in path_names and isinstance(value, str)
         used = str(path.parent / Path(value).expanduser()) if is_path else value
@@ -137,6 +168,12 @@ def read_file(path: Path, names: Collection[str], path_names: Collection[str]) -
     if problems:
         raise InvalidSettings("\n".join(problems))
     return values
+
+
+def _problem_in_file(name: str, names: Collection[str]) -> str:
+    if settings := [one for one in names if one.startswith(f"{name}.")]:
+        return f"{name} is a section and not a setting; its settings are {_listed(settings)}"
+    return f"{name} is not a setting{_suggestion(name, names, 0.7)}"
 
 
 def _flatten(tree: Mapping[str, Any], names: Collection[str], prefix: str = "") -> Iterable[tuple[str, Any]]:

@@ -148,6 +148,14 @@ def test_run_without_an_instance_starts_one_for_the_job_and_stops_it(empty_shell
     assert (again.code, again.json["status"]) == (1, "failed")
 
 
+def test_a_retry_is_previewed_where_nothing_runs(empty_shell: Shell) -> None:
+    job = empty_shell.run_process("run", "broken.yaml", "--json").json["job_id"]
+    preview = empty_shell.run_process("retry", job, "--preview", "--json")
+    assert (preview.code, preview.json["kept"], preview.json["again"]) == (0, ["fine"], ["wrong", "after"])
+    refusal = empty_shell.run_process("retry", job)
+    assert (refusal.code, "nothing runs on" in refusal.err) == (3, True)  # it would wait for an orchestrator
+
+
 def test_run_uses_the_handlers_of_an_app(empty_shell: Shell) -> None:
     (empty_shell.directory / "mine.py").write_text(
         "from cograil import handler\n\n@handler('nobody_has_this')\ndef mine(): return {'found': True}\n"

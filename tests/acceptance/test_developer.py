@@ -225,6 +225,25 @@ def test_an_edited_handler_and_an_edited_file_are_used_at_once(desk: Desk) -> No
     assert found["version"] == 1
 
 
+def test_a_syntax_error_in_a_handler_module_is_told_to_whoever_waits(desk: Desk) -> None:
+    file = desk.shell.directory / "handlers.py"
+    text = file.read_text()
+    line = text.count("\n") + 1
+    file.write_text(text + "def broken(:\n")
+    error = f"the app 'handlers' cannot be imported: SyntaxError: invalid syntax (handlers.py, line {line})"
+
+    def explained() -> str:
+        job = desk.run("submit", "answer").out.strip()
+        return desk.run("explain", job).out
+
+    wait_until(lambda: error in explained())
+    waited = desk.run("submit", "answer", "--wait", "--timeout", "6")
+    assert error in " ".join(waited.err.split())
+    file.write_text(text)
+    wait_until(lambda: desk.run("submit", "answer", "--wait", "--timeout", "20").code == 0)
+    assert error not in explained()
+
+
 def test_another_tenant_has_its_own_workflows_and_jobs(desk: Desk) -> None:
     assert desk.run("publish", "greet.yaml", "--tenant", "acme").code == 0
     assert desk.run("submit", "greet").code == 3

@@ -213,7 +213,7 @@ async def test_the_children_of_a_fan_out_are_followed_on_the_page_of_their_node(
     page = await visitor.page()
     await page.goto(f"/ui/jobs/{job_id}/nodes/many")
     await page.evaluate(MARK)
-    await expect(page.locator("[data-region=children]")).to_contain_text("5 dispatched")
+    await expect(page.locator("[data-region=children]")).to_contain_text("5 queued")
     await expect(page.locator("[data-live-feed]")).to_have_attribute("data-live-state", "on")
     await visitor.house.post(f"/jobs/{job_id}/cancel", {})
     await expect(page.locator("[data-region=children]")).to_contain_text("5 cancelled")

@@ -199,6 +199,16 @@ async def test_each_of_a_batch_is_made_or_refused_by_itself(shop: Api) -> None:
     assert results[5]["error"]["pointer"] == "/input_params/name"
 
 
+@pytest.mark.parametrize("name", ["input", "inputs", "params", "input_parms"])
+async def test_an_unknown_field_comes_with_the_field_that_was_probably_meant(shop: Api, name: str) -> None:
+    body = {"workflow_id": "hello", name: {"name": "Ada"}}
+    answer = await shop.post(JOBS, body)
+    assert (answer.status, answer.code) == (422, "unknown_field")
+    assert answer.body["detail"] == f"there is no field {name!r}; did you mean 'input_params'?"
+    (result,) = (await shop.post(f"{JOBS}/batch", {"jobs": [body]})).body["results"]
+    assert result["error"]["detail"] == answer.body["detail"]
+
+
 async def test_a_batch_has_at_most_a_thousand(shop: Api) -> None:
     answer = await shop.post(f"{JOBS}/batch", {"jobs": [{"workflow_id": "hello"}] * 1001})
     assert (answer.status, answer.code) == (422, "too_large")

@@ -256,7 +256,7 @@ def test_those_outside_see_of_an_error_neither_workers_nor_jobs_inside_though_th
     lost = {"code": "worker_lost", "message": "worker host:7 died during the attempt"}
     lost |= {"details": {"worker": "host:7"}, "node_id": "cut", "failed_nodes": ["cut"]}
     assert outside_error("failed", lost, hidden) == "a worker died during the attempt"
-    error = {"code": "child_failed", "message": f"job {inner} failed: worker host:7 died in cut"}
+    error = {"code": "child_failed", "message": f"child job {inner} failed: worker host:7 died in cut"}
     error |= {"details": {"job_id": inner, "error": lost}}
     assert (
         outside_error("failed", error, hidden) == f"job {hidden.request_id} failed: a worker died in a step"

@@ -120,3 +120,38 @@ async def test_what_is_no_schedule_is_refused(lab: Lab, dsn: str) -> None:
     ):
         assert (await terminal.run(*words))[0] == code, words
     assert await lab.rows("select count(*) from cograil.schedules") == [(0,)]
+
+
+async def test_commands_use_the_words_of_cron_and_jobs(lab: Lab, dsn: str) -> None:
+    """No words of our own: a schedule has runs, which are due, skipped or missed."""
+    await lab.publish(HELLO)
+    terminal = Terminal(dsn)
+    _, _, talk = await terminal.run(*MAKE, "--input", "name=Ada")
+    assert talk.startswith("schedule nightly created; next run 20")
+    _, output, _ = await terminal.run("firings", "nightly")
+    assert output == "this schedule was not due yet\n"
+    _, output, _ = await terminal.run("list")
+    assert output.split("\n")[0].split("  ")[0] == "schedule"
+    assert all(word in output for word in ("cron", "origin", "next run", "last run", "outcome"))
+    _, _, talk = await terminal.run("pause", "nightly")
+    assert talk == "schedule nightly paused; it does not run until it is resumed\n"
+    printed = [output, talk]
+    commands = (
+        "",
+        "create",
+        "change",
+        "list",
+        "show",
+        "run",
+        "firings",
+        "pause",
+        "resume",
+        "remove",
+        "backfill",
+    )
+    for command in commands:
+        code, output, _ = await terminal.run(*filter(None, [command]), "--help")
+        assert code == 0
+        printed.append(output)
+    for word in ("moment", "pass over", "passed over", "became", "besides", "Whose", "by the calendar"):
+        assert [text for text in printed if word in text] == [], word

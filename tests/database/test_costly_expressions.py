@@ -7,9 +7,11 @@ import time
 from typing import Any
 
 import pytest
-from lab import Lab
+from lab import Hand, Lab
 
+from cograil.model.budget import MAX_NODE_STEPS, Budget
 from cograil.model.job import Bounds
+from cograil.verbs.advance import advance_due, due_jobs
 
 SAME = " and ".join(["inputs.a == nodes.numbers.output.b"] * 60)
 MALICIOUS = f"""
@@ -28,6 +30,7 @@ nodes:
     next: gather
   gather: {type: fan_in, aggregation: sum}
 """
+MAX_STEPS_OF_PASS = 2 * MAX_NODE_STEPS  # of all jobs of one pass
 SMALL = "{workflow_id: small, nodes: {one: {handler: echo, params: {x: '{{ inputs.x }}'}}}}"
 
 
@@ -76,6 +79,79 @@ async def test_a_fan_out_with_a_lookup_for_each_item_ends_soon(lab: Lab) -> None
     assert longest < 10
 
 
+PAIR = "{workflow_id: pair, nodes: {first: {handler: echo, next: second}, second: {handler: echo}}}"
+MAX_PASSES = 400
+
+
+@pytest.fixture
+def steps_of_passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The last item counts the steps of expressions; a test appends one for each pass."""
+    counts = [0]
+    spend = Budget.spend
+
+    def count(budget: Budget, steps: int) -> None:
+        counts[-1] += steps
+        spend(budget, steps)
+
+    monkeypatch.setattr(Budget, "spend", count)
+    return counts
+
+
+async def advance_beside(lab: Lab, hand: Hand, job: str, steps: list[int]) -> int:
+    """Pass after pass until the costly job has no more to decide; how many there were.
+
+    Before each pass another job has news. The pass must advance it, whatever it evaluates of the costly one.
+    """
+    for count in range(MAX_PASSES):
+        small = await lab.submit(PAIR)
+        (item,) = [item for item in await hand.claim(1, handlers=["echo"]) if item.job_id == small]
+        await hand.report(item, {})
+        steps.append(0)
+        async with lab.db.transaction("advance") as tx:
+            await advance_due(tx, lab.decider, lab.settings.orchestrator.batch)
+        assert (await lab.statuses(small))["second"] == "dispatched", (
+            f"pass {count} left the other job behind"
+        )
+        (second,) = await hand.claim(1, handlers=["echo"])
+        assert second.job_id == small
+        await hand.report(second, {})
+        if (await lab.job(job))["completed_at"] or not await due_again(lab, job):
+            return count + 1
+    raise AssertionError(f"the costly job is not decided after {MAX_PASSES} passes")
+
+
+async def due_again(lab: Lab, job: str) -> bool:
+    """Whether another pass would take this job."""
+    async with lab.db.single("test") as tx:
+        return job in await due_jobs(tx, 1000)
+
+
+async def test_every_pass_beside_a_costly_condition_advances_other_jobs(
+    lab: Lab, steps_of_passes: list[int]
+) -> None:
+    hand = await lab.hand()
+    job = await lab.submit(MALICIOUS, {"a": list(range(490_000))})
+    (item,) = await hand.claim(1, handlers=["numbers"])
+    await hand.report(item, {"b": list(range(490_000))})
+    passes = await advance_beside(lab, hand, job, steps_of_passes)
+    assert (await lab.nodes(job))["check"]["error"]["code"] == "expression_too_costly"
+    assert passes <= 5
+    assert max(steps_of_passes) <= MAX_STEPS_OF_PASS
+
+
+async def test_every_pass_beside_a_costly_fan_out_advances_other_jobs(
+    lab: Lab, steps_of_passes: list[int]
+) -> None:
+    hand = await lab.hand()
+    names = [f"name-{index}" for index in range(10_000)]
+    job = await lab.submit(HARMLESS, {"items": names[1000:4000], "names": names})
+    await advance_beside(lab, hand, job, steps_of_passes)
+    dispatched = "select count(*) from cograil.tasks where job_id = %(job)s::uuid"
+    assert await lab.rows(dispatched, job=job) == [(3000,)]
+    assert max(steps_of_passes) <= MAX_STEPS_OF_PASS
+    assert sum(steps_of_passes) < 10 * 3000 * 100, "each item is compared with all names again"
+
+
 async def test_a_submit_leaves_costly_expressions_to_an_orchestrator(lab: Lab) -> None:
     text = """
 workflow_id: first
@@ -105,8 +181,6 @@ nodes:
     )
     await asyncio.sleep(0.05)
     await lab.tick()
-    from cograil.verbs.advance import advance_due
-
     async with lab.db.transaction("advance") as tx:
         await advance_due(tx, lab.decider, 400)
     begun = [job for job in costly if (await lab.statuses(job))["check"] == "dispatched"]

@@ -15,6 +15,7 @@ from cograil.errors import JobNotFound
 from cograil.intake.cli.describing import show_job, show_node
 from cograil.model.outcome import Failed
 from cograil.store.remote import join_remote_worker
+from cograil.store.tasks import note_worker_error
 from cograil.verbs import pause
 from cograil.verbs.explain import ORDER, Blocker
 from cograil.verbs.publish import publish
@@ -79,6 +80,25 @@ async def test_a_worker_that_drains_or_died_is_none(lab: Lab) -> None:
         await lab.hand()
         await lab.rows(f"update cograil.processes set state = '{state}' where kind = 'worker'")
         assert "no worker is running" in [blocker.message for blocker in await blockers(lab, job)][1]
+
+
+async def test_a_worker_that_could_not_start_is_told_with_its_error(lab: Lab) -> None:
+    await lab.tick()
+    job = await lab.submit(one())
+    (process,) = (await lab.rows("select id from cograil.processes where kind = 'orchestrator'"))[0]
+    error = "the app 'handlers' cannot be imported: SyntaxError: invalid syntax (handlers.py, line 3)"
+    async with lab.db.single("test") as tx:
+        await note_worker_error(tx, process, error)
+    message = (await blockers(lab, job))[0].message
+    assert message == (
+        f"a is queued: no worker is running: it could not start: {error}; "
+        "correct the module, and the worker starts again"
+    )
+    await lab.tick()  # a heartbeat keeps it
+    assert error in (await blockers(lab, job))[0].message
+    async with lab.db.single("test") as tx:
+        await note_worker_error(tx, process, None)
+    assert "no worker is running; start one" in (await blockers(lab, job))[0].message
 
 
 async def test_a_task_that_waits_for_its_turn(lab: Lab) -> None:
@@ -390,5 +410,5 @@ async def test_show_names_the_job_of_a_subworkflow(
     ((child,),) = await lab.rows("select id::text from cograil.jobs where parent_job is not null")
     node = (await lab.nodes(job))["a"]
     show_job(await lab.job(job), read_workflow(text), [node], [])
-    show_node(node, None)
+    show_node(node, job, None)
     assert capsys.readouterr().out.count(f"{child}, running") == 2

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import Browser, token_of
 from doors import Api
 from lab import Lab
 
@@ -63,6 +65,83 @@ async def test_a_pause_of_people_stays_whatever_is_published(lab: Lab) -> None:
         await publish_file(lab, source)
         ((*_, paused_by, _),) = await lab.rows(STATE)
         assert paused_by == "ada"
+
+
+async def test_a_schedule_that_left_its_file_is_resumed_only_when_it_is_detached(lab: Lab) -> None:
+    await publish_file(lab, text())
+    with pytest.raises(Conflict, match="was not removed from a workflow file"):
+        await resume(lab, detach=True)
+    await publish_file(lab, text(""))
+    with pytest.raises(
+        Conflict, match=r"removed from the file of workflow 'report': .* resume nightly --detach"
+    ):
+        await resume(lab)
+    assert (await resume(lab, detach=True))["origin"] == "user"
+    assert await publish_file(lab, text("")) == []
+    ((*_, paused_by, _),) = await lab.rows(STATE)
+    assert paused_by is None, "publishing the file paused a schedule that is not the file's any more"
+    with pytest.raises(Conflict, match="exists already"):
+        await publish_file(lab, text())
+
+
+async def test_a_schedule_that_people_paused_leaves_its_file_too(lab: Lab) -> None:
+    await publish_file(lab, text())
+    async with lab.db.transaction("schedule") as tx:
+        await verbs.pause_schedule(tx, "default", "nightly", by="ada", reason="moving")
+    assert await publish_file(lab, text("")) == []
+    async with lab.db.transaction("schedule") as tx:
+        shown = await verbs.show_schedule(tx, "default", "nightly")
+    assert shown["left_file_at"] is not None
+    assert (shown["paused_by"], shown["paused_for"]) == ("ada", "moving")
+    with pytest.raises(Conflict, match="--detach"):
+        await resume(lab)
+    await publish_file(lab, text())
+    assert (await resume(lab))["left_file_at"] is None
+
+
+async def resume(lab: Lab, *, detach: bool = False) -> dict[str, Any]:
+    async with lab.db.transaction("schedule") as tx:
+        return await verbs.resume_schedule(tx, "default", "nightly", detach=detach)
+
+
+async def test_commands_say_that_a_schedule_left_its_file(lab: Lab, dsn: str) -> None:
+    await publish_file(lab, text())
+    await publish_file(lab, text(""))
+    _, output = await cograil(dsn, "schedules", "list")
+    assert "removed from" in output
+    _, output = await cograil(dsn, "schedules", "show", "nightly")
+    assert re.search(r"no longer in the file of workflow report, removed \d+ s ago: put it back", output)
+    assert "schedules resume nightly --detach" in output
+    assert "change it there" not in output
+    code, output = await cograil(dsn, "schedules", "resume", "nightly")
+    assert (code, "schedules resume nightly --detach" in output) == (4, True)
+    code, output = await cograil(dsn, "schedules", "resume", "nightly", "--detach")
+    assert (code, "schedule nightly resumed; next run " in output) == (0, True), output
+
+
+async def test_the_page_says_that_a_schedule_left_its_file(lab: Lab, api: Api) -> None:
+    browser = Browser(api)
+    await publish_file(lab, text())
+    await publish_file(lab, text(""))
+    assert b"removed from file" in (await browser.get("/ui/schedules")).raw
+    page = await browser.get("/ui/schedules/nightly")
+    assert b"no longer in the file of workflow report" in page.raw
+    assert b"Resume without file" in page.raw
+    sent = {"token": token_of(page), "back": "/ui/schedules/nightly", "confirmed": "yes"}
+    assert b"--detach" in (await browser.post("/ui/schedules/nightly/resume", sent)).raw
+    await browser.post("/ui/schedules/nightly/resume", sent | {"detach": "yes"})
+    ((_, _, origin, paused_by, _),) = await lab.rows(STATE)
+    assert (origin, paused_by) == ("user", None)
+
+
+async def test_the_api_says_that_a_schedule_left_its_file(lab: Lab, api: Api) -> None:
+    await publish_file(lab, text())
+    await publish_file(lab, text(""))
+    place = "/api/v1/schedules/nightly"
+    assert (await api.call("GET", place)).body["left_file_at"] is not None
+    assert (await api.call("POST", f"{place}/resume")).status == 409
+    resumed = await api.call("POST", f"{place}/resume", {"detach": True})
+    assert (resumed.status, resumed.body["origin"], resumed.body["left_file_at"]) == (200, "user", None)
 
 
 async def test_the_file_of_the_newest_version_counts(lab: Lab) -> None:

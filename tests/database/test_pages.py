@@ -298,7 +298,7 @@ async def test_a_job_with_ten_thousand_children_is_a_small_page_and_a_quick_one(
         assert len(page.raw) < 300_000, path
         assert took < 1.0, path
     page = await browser.get(f"/ui/jobs/{job_id}/nodes/spread")
-    assert b"10,000 dispatched" in page.raw
+    assert b"10,000 queued" in page.raw
     whole = len(
         (await browser.get(f"/ui/jobs/{job_id}")).raw
     )  # with all that any page loads, as it is not packed

@@ -217,6 +217,17 @@ async def test_nodes_hide_children_and_sort_them_by_number(browser: Browser, lab
     assert b'data-name="Attempt" class="right">-<' in (await browser.get("/ui/nodes")).raw
 
 
+async def test_the_filter_of_nodes_says_queued_for_what_is_dispatched(browser: Browser, lab: Lab) -> None:
+    await lab.submit(MANY)
+    await lab.advance()
+    page = (await browser.get("/ui/nodes?children=yes&status=dispatched")).raw.decode()
+    assert '<option value="dispatched" selected>queued</option>' in page
+    assert "cut__3" in page
+    assert ">dispatched<" not in page
+    assert "cut__3" in (await browser.get("/ui/nodes?children=yes&status=queued")).raw.decode()
+    assert b"queued" in (await browser.get("/ui/nodes?status=odd")).raw
+
+
 # -- the reference of the API, and what is not there -----------------------------------------------
 
 

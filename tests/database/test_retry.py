@@ -319,14 +319,29 @@ async def _is(lab: Lab, job: str, **expected: str) -> bool:
 # -- refusals ---------------------------------------------------------------------------------------------
 
 
+async def test_a_retry_of_a_running_job_names_the_nodes_that_failed(lab: Lab) -> None:
+    hand = await lab.hand()
+    text = (
+        "workflow_id: two\nnodes: {bad: {handler: count, retry: {max_attempts: 1}}, slow: {handler: count}}"
+    )
+    running = await lab.submit(text)
+    items = {item.node_id: item for item in await hand.claim(2)}
+    await hand.report(items["bad"], Failed("x", "no"))
+    await lab.advance()
+    with pytest.raises(NotFinished, match=r"--from NODE .*failed nodes: bad$"):
+        await lab.retry(running)
+    with pytest.raises(Conflict, match=r"node 'slow' .* not failed; .*failed nodes: bad$"):
+        await lab.retry(running, "slow")
+
+
 async def test_what_cannot_be_retried_is_refused_and_changes_nothing(lab: Lab) -> None:
     hand = await lab.hand()
     running = await lab.submit(CHAIN)
     (item,) = await hand.claim()
     before = await lab.events(running)
-    with pytest.raises(NotFinished, match="name a failed node"):
+    with pytest.raises(NotFinished, match=r"still running.*none of its nodes has failed"):
         await lab.retry(running)
-    for node, status in (("a", "dispatched"), ("c", "pending")):
+    for node, status in (("a", "queued"), ("c", "pending")):
         with pytest.raises(Conflict, match=status):
             await lab.retry(running, node)
     with pytest.raises(NodeNotFound):
@@ -339,8 +354,10 @@ async def test_what_cannot_be_retried_is_refused_and_changes_nothing(lab: Lab) -
         await lab.advance()
         await hand.report(await hand.claim_one(), {"x": 1})
     await lab.advance()
-    with pytest.raises(Conflict, match="is completed"):
+    with pytest.raises(Conflict, match=r"is completed; .*--from NODE .*its nodes: a, b, c$"):
         await lab.retry(running)
+    with pytest.raises(NodeNotFound, match=r"has no node 'bb'; did you mean 'b'\? its nodes: a, b, c$"):
+        await lab.retry(running, "bb")
     with pytest.raises(JobNotFound):
         await lab.retry("01a1e3c1-ac60-766a-80be-62fc2b743b93")
     assert await lab.rows("select count(*) from cograil.jobs") == [(1,)]

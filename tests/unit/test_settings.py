@@ -239,6 +239,42 @@ def test_a_misspelt_variable_is_an_error_with_the_name_that_was_meant(
     ]
 
 
+@pytest.mark.parametrize("variable", ["COGRAIL_WORKER", "COGRAIL_WORKER__", "cograil_worker"])
+def test_a_section_is_not_a_setting_and_its_settings_are_named(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "5")
+    with pytest.raises(InvalidSettings) as caught:
+        load_settings()
+    message = str(caught.value)
+    assert message.startswith(f"{variable} is a section and not a setting; its settings are COGRAIL_WORKER__")
+    assert "COGRAIL_WORKER__CONCURRENCY" in message
+
+
+@pytest.mark.parametrize("variable", ["cograil_worker__concurrency", "Cograil_Worker__Concurrency"])
+def test_a_variable_in_small_letters_is_an_error_with_the_right_spelling(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "5")
+    with pytest.raises(InvalidSettings) as caught:
+        load_settings()
+    assert str(caught.value) == (
+        f"{variable} is not read: variables are written in capitals; set COGRAIL_WORKER__CONCURRENCY"
+    )
+
+
+def test_a_misspelt_variable_in_small_letters_has_a_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("cograil_worker__concurency", "5")
+    with pytest.raises(InvalidSettings, match="did you mean COGRAIL_WORKER__CONCURRENCY"):
+        load_settings()
+
+
+def test_single_underscores_are_told_from_sections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COGRAIL_LEASE_SECONDS", "5")
+    with pytest.raises(InvalidSettings, match="did you mean COGRAIL_LEASE__SECONDS"):
+        load_settings()
+
+
 def test_every_variable_there_is_is_known() -> None:
     known = {variable_of(name) for name in setting_names()} | {"COGRAIL_DATABASE__URL", *OTHER_VARIABLES}
     assert unknown_variables(dict.fromkeys(known, "1"), setting_names()) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from heapq import nsmallest
 from itertools import islice
@@ -11,6 +11,7 @@ from os.path import commonprefix
 MAX_HINTS = 5
 MAX_WORD_CHARACTERS = 64
 MAX_CANDIDATES = 1_000
+MAX_LISTED = 20
 MAX_COMPARED = 20  # in full, which takes a tenth of a millisecond each
 
 
@@ -30,6 +31,25 @@ class Hints:
         )
         close = get_close_matches(word, likely, n=1)
         return close[0] if close else None
+
+
+def list_names(names: Collection[str]) -> str:
+    """The names in a sentence, not too many of them."""
+    listed = ", ".join(islice(names, MAX_LISTED))
+    left = len(names) - MAX_LISTED
+    return f"{listed} and {left:,} more" if left > 0 else listed
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """The end of a sentence about a word that is not known; empty when nothing is close."""
+    close = Hints().suggest(word, candidates)
+    return f"; did you mean {close!r}?" if close else ""
+
+
+def hint_of_nodes(name: str, nodes: Collection[str]) -> str:
+    """For a node that does not exist: which one was probably meant, and which there are."""
+    close = Hints().suggest(name, nodes)
+    return f"{f'did you mean {close!r}? ' if close else ''}its nodes: {list_names(nodes)}"
 
 
 def _unlikeness(word: str, candidate: str) -> int:

@@ -126,10 +126,11 @@ def end_child(board: Board, news: ChildEnded) -> None:
         board.complete(write, dump({"job_id": news.job_id, "status": news.status, "result": result}))
         return
     is_cancelled = news.status == "cancelled"
+    ending = "was cancelled" if is_cancelled else "failed"
     why = news.error if isinstance(news.error, dict) else {}
     error: dict[str, Json] = {
         "code": "child_cancelled" if is_cancelled else "child_failed",
-        "message": f"job {news.job_id} {'was cancelled' if is_cancelled else 'failed'}: {why.get('message')}",
+        "message": f"child job {news.job_id} {ending}: {why.get('message')}",
         "details": {"job_id": news.job_id, "error": news.error},
     }
     _try_again(board, write, error, None, retryable=not is_cancelled)

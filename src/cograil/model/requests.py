@@ -53,6 +53,7 @@ def outside_error(status: str, error: Json, hidden: Hidden) -> str | None:
     if not isinstance(error, Mapping):
         return None
     told = str(error.get("message") or error.get("code") or "failed")
+    told = told.replace("child job ", "job ")  # whose id becomes that of the request
     # What the error knows of itself counts too: the rows of a job inside may be gone before this one.
     reasons = list(_reasons(error))
     told = _without(told, _said(reasons, "worker"), A_WORKER, before="(?:worker )?")

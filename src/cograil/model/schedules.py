@@ -47,6 +47,7 @@ class Schedule:
     job_under_way: str | None = None
     origin: Origin = "user"
     paused_by: str | None = None  # None: it is not paused
+    left_file_at: datetime | None = None  # when it was removed from the file of its workflow
 
 
 class Firing(NamedTuple):
@@ -85,6 +86,7 @@ class ShownSchedule(TypedDict):
     last_outcome: Outcome | None
     last_job_id: str | None
     origin: Origin  # `file`: it is in the file of its workflow, and changes there
+    left_file_at: Moment | None  # when it was removed from that file; it does not run until it is back
 
 
 class PassedMoments(TypedDict):

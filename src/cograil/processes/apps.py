@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -39,6 +41,16 @@ def _import(module: str) -> None:
             ) from error
         said = "".join(traceback.format_exception(type(error), error, _of_users(error.__traceback__)))
         raise UsageError(f"the app {module!r} cannot be imported:\n{said}".rstrip()) from error
+
+
+def summarize(error: str) -> str:
+    """What `import_apps` says of a module, on one line: its last line, and the place in the user's code."""
+    first, *rest = error.splitlines()
+    if not rest:
+        return first
+    places = re.findall(r'File "([^"]+)", line (\d+)', error)
+    place = f" ({os.path.basename(places[-1][0])}, line {places[-1][1]})" if places else ""
+    return f"{first} {rest[-1]}{place}"
 
 
 def _refuse_path(module: str) -> None:

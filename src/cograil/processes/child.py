@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -30,6 +31,8 @@ LONGEST_ANSWER = 1024 * 1024
 STDERR = 2  # the descriptor
 MARGIN_SECONDS = 20.0  # beyond the grace, for handing back and for saying good-bye
 
+OnStart = Callable[[str | None], Awaitable[None]]
+
 
 class WorkerChild:
     """One worker, as often as it takes.
@@ -44,8 +47,13 @@ class WorkerChild:
         *,
         is_reloadable: bool = False,
         is_output_on_stderr: bool = False,
+        on_start: OnStart | None = None,
     ) -> None:
-        """What handlers print goes to standard error where standard output is for the answer of a command."""
+        """What handlers print goes to standard error where standard output is for the answer of a command.
+
+        `on_start` is called with the error of each child that cannot start, and with None when one works.
+        """
+        self._on_start = on_start or _log_error
         self.is_reloadable = is_reloadable
         self._stdout = STDERR if is_output_on_stderr else None
         self.handlers: list[str] = []
@@ -131,25 +139,26 @@ class WorkerChild:
             if self._stop.is_set():
                 self._terminate()
             writer.write(self._order.to_json() + b"\n")
-            self._hear(await _read(reader))
+            await self._hear(await _read(reader))
             self._link = (reader, writer)
             await self._process.wait()
         finally:
             self.is_ready, self._link = False, None
             writer.close()
 
-    def _hear(self, answer: dict[str, object]) -> None:
+    async def _hear(self, answer: dict[str, object]) -> None:
         if "error" in answer:
             kind = UsageError if answer["exit_code"] == UsageError.exit_code else CograilError
             self._settle(kind(str(answer["error"])))
             self.loaded_files = None
-            log.error("worker cannot start", error=answer["error"])
+            await self._on_start(str(answer["error"]))
         elif "worker_id" in answer:
             self.handlers = list(answer["handlers"])  # type: ignore[call-overload]
             self._worker_id = int(str(answer["worker_id"]))
             self.loaded_files = [Path(name) for name in answer["files"]]  # type: ignore[attr-defined]
             self.is_ready = True
             self._settle(None)
+            await self._on_start(None)
 
     async def counts(self) -> metrics.Counts:
         """What the child has counted; nothing of one that is not there, or too busy to say."""
@@ -209,6 +218,11 @@ class WorkerChild:
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+
+
+async def _log_error(error: str | None) -> None:
+    if error is not None:
+        log.error("worker cannot start", error=error)
 
 
 async def _read(reader: asyncio.StreamReader) -> dict[str, object]:

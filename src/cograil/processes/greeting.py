@@ -55,11 +55,31 @@ def welcome(
         *(f"  {name:10} {sentence}" for name, sentence in apps.items()),
         *([f"  workflows  {', '.join(published)}"] if published else []),
         *(f"  {one.name}: NOT published, {one.problem}" for one in files if one.problem),
+        *(f"  {one.name}: {warning}" for one in files for warning in one.warnings),
         "",
         *([] if is_watcher else [f"  try        {step}        (in another terminal)"]),
         "  stop       Ctrl-C",
         "",
     )
+
+
+def tell_worker_error(settings: Settings, error: str, *, is_reloading: bool) -> None:
+    """Say why the worker cannot start, as Python prints it, and what happens next."""
+    if not _is_for_people(settings):
+        log.error("worker cannot start", error=error)
+        return
+    again = "the worker then starts by itself" if is_reloading else "the worker is started again until then"
+    _say(
+        "", f"The worker cannot start: {error}", "", f"Jobs wait until the module is corrected; {again}.", ""
+    )
+
+
+def tell_worker_runs(settings: Settings) -> None:
+    """Say that a worker runs again after one that could not start."""
+    if _is_for_people(settings):
+        _say("The worker runs again.")
+    else:
+        log.info("worker runs again")
 
 
 def _submit(workflow: Workflow) -> str:

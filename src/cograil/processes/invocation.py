@@ -14,15 +14,22 @@ NAME = "cograil"
 def program(*, is_elsewhere: bool = False) -> str:
     """`cograil` where the shell finds this program by that name; else its path, or how Python runs it.
 
-    With `is_elsewhere` it is for another directory than this one.
+    Run as a module it is the script beside this Python, `.venv/bin/cograil`. With `is_elsewhere` it is for
+    another directory than this one.
     """
-    own = Path(sys.argv[0])
-    found = shutil.which(NAME)
-    if found is not None and (own.name != NAME or _is_same(own, Path(found))):
+    script = _script()
+    on_path = shutil.which(NAME)
+    if on_path is not None and (script is None or _is_same(script, Path(on_path))):
         return NAME
-    if own.name == NAME and own.is_file():
-        return shlex.quote(str(own.absolute()) if is_elsewhere else _short(own))
+    if script is not None:
+        return shlex.quote(str(script.absolute()) if is_elsewhere else _short(script))
     return f"{shlex.quote(sys.executable)} -m cograil.intake.cli"
+
+
+def _script() -> Path | None:
+    """The file that runs this program, if there is one."""
+    candidates = (Path(sys.argv[0]), Path(sys.executable).with_name(NAME))
+    return next((path for path in candidates if path.name == NAME and path.is_file()), None)
 
 
 def _is_same(one: Path, other: Path) -> bool:

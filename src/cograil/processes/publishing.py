@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import dataclasses
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from cograil.definitions import read_workflow
+from cograil.definitions.hints import did_you_mean
 from cograil.errors import CograilError, UsageError, VersionTaken
 from cograil.model.workflow import Workflow
 from cograil.store.database import Database
@@ -37,6 +39,7 @@ class PublishedFile:
     problem: str = ""  # why it is not published
     is_new: bool = False
     schedules: tuple[ScheduleChange, ...] = ()  # what changed
+    warnings: tuple[str, ...] = ()  # of what is published
 
     @property
     def name(self) -> str:
@@ -50,13 +53,15 @@ async def publish_files(
     published = []
     for path in files:
         one = await _publish_file(db, decider, path, is_dev)
+        if one.workflow is not None and not one.problem:
+            one = dataclasses.replace(one, warnings=tuple(_missing_handlers(one.workflow, handlers)))
         published.append(one)
         for schedule in one.schedules:
             log.info(f"schedule {schedule.change}", schedule=schedule.name, workflow=one.name, file=str(path))
         if one.workflow is None or one.problem:
             log.error("workflow not published", file=str(path), error=one.problem)
-        elif unknown := sorted(_handlers(one.workflow) - set(handlers)):
-            log.warning("no handler here for tasks of a workflow", file=str(path), handlers=unknown)
+        for warning in one.warnings:
+            log.warning("a handler of a workflow is missing", file=str(path), warning=warning)
     return published
 
 
@@ -81,5 +86,9 @@ def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _handlers(workflow: Workflow) -> set[str]:
-    return {node.handler for node in workflow.nodes.values() if node.handler}
+def _missing_handlers(workflow: Workflow, handlers: Collection[str]) -> Iterator[str]:
+    """A sentence for each node whose handler is not among these."""
+    for node in workflow.nodes.values():
+        if node.handler and node.handler not in handlers:
+            hint = did_you_mean(node.handler, sorted(handlers))
+            yield f"node {node.node_id!r}: no worker here has a handler {node.handler!r}{hint}"

@@ -77,13 +77,18 @@ class Reloader:
         workflow_files: Callable[[], list[Path]],
         publish: Callable[[], Awaitable[None]] | None,
     ) -> None:
-        """`handler_files` are the modules that the worker has loaded; None after a start that failed."""
+        """`handler_files` are the modules that the worker has loaded; None after a start that failed.
+
+        What is edited from now on counts, also before the first look.
+        """
         self._directory = directory
         self._handler_files = handler_files
         self._restart_worker = restart_worker
         self._workflow_files = workflow_files
         self._publish = publish
         self._code, self._workflows = FileWatch(), FileWatch()
+        self._code.changed(python_files(directory))
+        self._workflows.changed(workflow_files())
 
     async def run(self) -> None:
         """Look, again and again."""

@@ -13,16 +13,17 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import psycopg
 import structlog
 
 from cograil import logs
 from cograil.apps.app import require_apps
-from cograil.errors import UsageError
+from cograil.errors import DatabaseUnavailable, UsageError
 from cograil.intake.http.access_log import log_requests
 from cograil.intake.http.app import application
 from cograil.intake.http.door import Instance
@@ -34,9 +35,10 @@ from cograil.orchestrator.loop import Orchestrator
 from cograil.outlets.relay import Relay
 from cograil.processes.api import open_api, serving_containers, serving_metrics
 from cograil.processes.app_parts import all_doors, app_checks, app_front, app_sentences
+from cograil.processes.apps import summarize
 from cograil.processes.child import WorkerChild
 from cograil.processes.connecting import decider_of, require_queues
-from cograil.processes.greeting import goodbye, welcome
+from cograil.processes.greeting import goodbye, tell_worker_error, tell_worker_runs, welcome
 from cograil.processes.health import Health
 from cograil.processes.hosting import Host, prepare_database
 from cograil.processes.publishing import PublishedFile, publish_files, workflow_files
@@ -46,6 +48,7 @@ from cograil.processes.working import WorkOrder
 from cograil.settings import Settings
 from cograil.store.database import BUSY, Database
 from cograil.store.directory import hold_directory
+from cograil.store.tasks import note_worker_error
 
 log = structlog.get_logger("up")
 
@@ -126,6 +129,7 @@ class Supervisor:
         self.gateway = gateway
         self.front = front
         self.is_published = False
+        self.worker_error: str | None = None  # why there is no worker, if it could not start
 
     async def run(self) -> None:
         """Start all parts, wait for a signal or for a part that fails, stop all parts."""
@@ -136,12 +140,12 @@ class Supervisor:
             enter = stack.enter_async_context
             db = await enter(Database(conninfo, settings.database, application="cograil up", kept=BUSY))
             orchestrator = Orchestrator(db, settings, decider_of(settings), process_name())
-            order = WorkOrder(conninfo, settings, self.apps, os.getcwd())
-            worker = WorkerChild(order, db, is_reloadable=self.development.is_reloading)
+            worker = self._worker(db, orchestrator)
             relay = Relay(db, settings, orchestrator.name)
             parts = {"orchestrator": orchestrator, "worker": worker, "relay": relay}
             health = self._health(db, parts)
             await enter(self._open_doors(conninfo, health, worker))
+            reloader = self._reloader(db, worker)  # from here on it sees what is edited
             started = (relay, orchestrator, Clock(db, decider_of(settings)), worker)
             running = [await enter(kept_running(part.run(), part.stop)) for part in started]
             if self.gateway is not None:
@@ -151,8 +155,8 @@ class Supervisor:
             stack.callback(opening.cancel)
             stack.callback(running[-1].cancel)
             await first_of(stop, opening, *running)
-            if self.development.is_reloading:
-                running.append(asyncio.create_task(self._reloader(db, worker).run(), name="reload"))
+            if reloader is not None:
+                running.append(asyncio.create_task(reloader.run(), name="reload"))
                 stack.callback(running[-1].cancel)
             await first_of(stop, *running)
             health.is_draining = True
@@ -174,6 +178,29 @@ class Supervisor:
             await app_sentences(self.settings),
         )
 
+    def _worker(self, db: Database, orchestrator: Orchestrator) -> WorkerChild:
+        order = WorkOrder(self.host.conninfo, self.settings, self.apps, os.getcwd())
+        note = partial(self._note_start, db, orchestrator)
+        return WorkerChild(order, db, is_reloadable=self.development.is_reloading, on_start=note)
+
+    async def _note_start(self, db: Database, orchestrator: Orchestrator, error: str | None) -> None:
+        """Tell people at the terminal and, through `explain`, those who wait why there is no worker.
+
+        An error of the first start ends `up`, which prints it.
+        """
+        if not self.is_published or error == self.worker_error:
+            return
+        self.worker_error = error
+        if error is None:
+            tell_worker_runs(self.settings)
+        else:
+            tell_worker_error(self.settings, error, is_reloading=self.development.is_reloading)
+        if orchestrator.process_id is not None:
+            with suppress(psycopg.Error, DatabaseUnavailable):
+                async with db.single("note") as tx:
+                    summary = None if error is None else summarize(error)
+                    await note_worker_error(tx, orchestrator.process_id, summary)
+
     async def _publish(self, db: Database, worker: WorkerChild) -> list[PublishedFile]:
         is_dev = self.development.is_dev
         decider = decider_of(self.settings)
@@ -190,7 +217,10 @@ class Supervisor:
     def _workflow_files(self) -> list[Path]:
         return workflow_files(self.workflows) if self.workflows is not None else []
 
-    def _reloader(self, db: Database, worker: WorkerChild) -> Reloader:
+    def _reloader(self, db: Database, worker: WorkerChild) -> Reloader | None:
+        if not self.development.is_reloading:
+            return None
+
         async def publish_again() -> None:
             for one in await self._publish(db, worker):
                 if one.is_new:

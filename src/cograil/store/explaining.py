@@ -62,12 +62,13 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """Who could advance the job, and its news that wait."""
+    """Who could advance the job, its news that wait, and why a worker beside an orchestrator cannot start."""
 
     orchestrators: int
     news: int
     oldest_news_at: datetime | None
     now: datetime
+    worker_error: str | None
 
 
 async def task_groups(tx: Transaction, job_id: str) -> list[TaskGroup]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import orjson
 
@@ -281,10 +282,21 @@ async def status_of_jobs(tx: Transaction, ids: Sequence[str], tenant: str = "def
     return dict(await tx.fetch(STATUS_OF_JOBS, tenant=tenant, ids=list(ids)))
 
 
-async def find_traceback(tx: Transaction, job_id: str, node_id: str) -> str | None:
-    """Where the last failed attempt of this node broke, if it was an exception."""
+class Traceback(NamedTuple):
+    """Where an attempt broke, and of which node of which job it is."""
+
+    text: str
+    job_id: str
+    node_id: str
+
+
+async def find_traceback(tx: Transaction, job_id: str, node_id: str) -> Traceback | None:
+    """Where the last failed attempt of this node broke, if it was an exception.
+
+    For a subworkflow it is the traceback of the node that failed in its child job.
+    """
     rows = await tx.fetch(FIND_TRACEBACK, job=job_id, node=node_id)
-    return rows[0][0] if rows else None
+    return Traceback(*rows[0]) if rows else None
 
 
 async def sample_metrics(tx: Transaction) -> list[tuple[str, str, str, float]]:

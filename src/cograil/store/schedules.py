@@ -31,6 +31,9 @@ NEXT_SCHEDULE = statement("next_schedule")
 LIST_FIRINGS = statement("list_firings")
 PRUNE_FIRINGS = statement("prune_firings")
 SHOW_PASSED = statement("show_passed")
+LEAVE_FILE = statement("leave_file")
+RETURN_TO_FILE = statement("return_to_file")
+DETACH_SCHEDULE = statement("detach_schedule")
 
 SCHEDULES_CHANNEL = "cograil_schedules"
 FIRED = partial(
@@ -67,6 +70,7 @@ SHOWN = (
     "last_outcome",
     "last_job_id",
     "origin",
+    "left_file_at",
 )
 
 View = dict[str, Json]
@@ -128,6 +132,21 @@ async def pause_schedule(tx: Transaction, tenant: str, name: str, by: str, reaso
 async def resume_schedule(tx: Transaction, tenant: str, name: str, next_at: datetime | None) -> bool:
     """Whether it was paused."""
     return bool(await tx.fetch(RESUME_SCHEDULE, tenant=tenant, name=name, next_at=next_at))
+
+
+async def leave_file(tx: Transaction, tenant: str, name: str, by: str, reason: str) -> bool:
+    """Note that it is no longer in the file of its workflow, and pause it; False when that was so before."""
+    return await tx.execute(LEAVE_FILE, tenant=tenant, name=name, by=by, reason=reason) == 1
+
+
+async def return_to_file(tx: Transaction, tenant: str, name: str) -> bool:
+    """Note that it is in the file of its workflow again; False when it never left. A pause stays."""
+    return await tx.execute(RETURN_TO_FILE, tenant=tenant, name=name) == 1
+
+
+async def detach_schedule(tx: Transaction, tenant: str, name: str) -> bool:
+    """Make one that was removed from its file a schedule of people; False when it was not removed."""
+    return await tx.execute(DETACH_SCHEDULE, tenant=tenant, name=name) == 1
 
 
 async def lock_due(tx: Transaction, limit: int) -> list[Schedule]:

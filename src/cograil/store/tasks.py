@@ -35,6 +35,7 @@ REPORT_HERE = statement("report_here")
 AWAIT_TASK = statement("await_task")
 REGISTER_PROCESS = statement("register_process")
 LEAVE_PROCESS = statement("leave_process")
+NOTE_WORKER_ERROR = statement("note_worker_error")
 TICK_ORCHESTRATOR = statement("tick_orchestrator")
 
 LAST = partial(Columns, "last", id=bigints, fence=ints, output=jsons)
@@ -172,6 +173,11 @@ async def register_process(
 async def leave_process(tx: Transaction, process: int, state: str) -> None:
     """Say that this process drains or has stopped."""
     await tx.execute(LEAVE_PROCESS, process=process, state=state)
+
+
+async def note_worker_error(tx: Transaction, process: int, error: str | None) -> None:
+    """Say why the worker beside this orchestrator could not start; None when it runs."""
+    await tx.execute(NOTE_WORKER_ERROR, process=process, error=error)
 
 
 async def tick_orchestrator(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cograil.model.workflow import Json, Workflow
 from cograil.store.board import Board
-from cograil.store.reading import View
+from cograil.store.reading import Traceback, View
 
 SAME = "With the same input and the same code it fails the same way."
 LESS = f"{SAME} Return less, or store it elsewhere and return its address."
@@ -70,7 +70,7 @@ class Failure:
     node_id: str | None = None
     attempt: int = 0
     max_attempts: int | None = None
-    traceback: str | None = None
+    traceback: Traceback | None = None
     others: tuple[str, ...] = ()
 
 
@@ -84,7 +84,7 @@ def fails_again(code: str) -> bool:
     return code not in TRANSIENT
 
 
-def failure_of(job: View, board: Board, workflow: Workflow, traceback: str | None) -> Failure | None:
+def failure_of(job: View, board: Board, workflow: Workflow, traceback: Traceback | None) -> Failure | None:
     """Why the job failed, or None."""
     error = job["error"]
     if job["status"] != "failed" or not error:

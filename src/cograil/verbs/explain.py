@@ -109,7 +109,7 @@ def _task_blockers(group: TaskGroup, engine: EngineState) -> Iterator[Blocker]:
         yield Blocker("running", message, node_id, data=data)
         return
     if group.workers_able == 0:
-        yield Blocker("no_worker", f"{who} queued: {_lack(group)}", node_id, data=data)
+        yield Blocker("no_worker", f"{who} queued: {_lack(group, engine)}", node_id, data=data)
     elif group.is_alone:
         yield Blocker("alone", f"{who} queued to run alone: {WHY_ALONE}", node_id, data=data)
     else:
@@ -161,7 +161,10 @@ def _position(group: TaskGroup) -> str:
     )
 
 
-def _lack(group: TaskGroup) -> str:
+def _lack(group: TaskGroup, engine: EngineState) -> str:
+    if group.workers == 0 and engine.worker_error is not None:
+        cause = f"no worker is running: it could not start: {engine.worker_error}"
+        return f"{cause}; correct the module, and the worker starts again"
     if group.workers == 0:
         return "no worker is running; start one with `cograil worker`"
     if group.workers_on_queue == 0:

@@ -1,7 +1,8 @@
 """Schedules of workflow files: created, changed and paused so that they are what the file says.
 
 The file of the newest published version counts. A schedule that leaves the file is paused and kept, for its
-history and its last job are still of use; one that comes back goes on.
+history and its last job are still of use; one that comes back goes on. Until then it is resumed only by
+somebody who detaches it from the file.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ async def _write(
     if not is_same:
         next_at = await checked_next(tx, decider, tenant, plan)
         await store.change_schedule(tx, tenant, name, plan, next_at)
+    await store.return_to_file(tx, tenant, name)
     if old.paused_by == REMOVED_BY:
         await store.resume_schedule(tx, tenant, name, next_moment(plan.cron, plan.timezone, tx.now))
         return "resumed"
@@ -105,7 +107,7 @@ def _comparable(plan: Plan) -> bytes:
 async def _pause_removed(
     tx: Transaction, workflow: Workflow, locked: Sequence[Schedule]
 ) -> list[ScheduleChange]:
-    removed = [one for one in locked if one.name not in workflow.schedules and one.paused_by is None]
+    removed = [one for one in locked if one.name not in workflow.schedules and one.left_file_at is None]
     for one in removed:
-        await store.pause_schedule(tx, one.tenant_id, one.name, REMOVED_BY, REMOVED_REASON)
-    return [ScheduleChange(one.name, "paused") for one in removed]
+        await store.leave_file(tx, one.tenant_id, one.name, REMOVED_BY, REMOVED_REASON)
+    return [ScheduleChange(one.name, "paused") for one in removed if one.paused_by is None]

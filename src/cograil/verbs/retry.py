@@ -11,19 +11,21 @@ import orjson
 
 from cograil import tracing
 from cograil.definitions import apply_inputs
+from cograil.definitions.hints import hint_of_nodes, list_names
 from cograil.engine.foresight import Foresight, foresee
 from cograil.engine.keys import KeyPlan, Rerun, has_key, plan_keys
 from cograil.engine.readiness import Verdict
 from cograil.engine.states import JOB_TERMINAL
 from cograil.errors import Conflict, JobNotFound, NodeNotFound, NotFinished
 from cograil.model.ids import new_id
-from cograil.model.job import JobState, NodeState, RetryAsked
+from cograil.model.job import JobState, NodeState, RetryAsked, shown_node_status
 from cograil.model.keys import KeyRoots
 from cograil.model.workflow import Json, NodeType, Workflow
 from cograil.store import jobs as store
 from cograil.store import retrying
 from cograil.store.database import Transaction
 from cograil.store.jobs import LockedJobs
+from cograil.store.reading import list_failures
 from cograil.store.workflows import is_paused
 from cograil.store.writing import Batch, NewJob
 from cograil.verbs.advance import Decider, advance_locked, decide_first
@@ -31,6 +33,8 @@ from cograil.verbs.callbacks import check_callback
 from cograil.verbs.limits import write_and_hold
 from cograil.verbs.making import input_text, limit_of_new
 from cograil.verbs.ownership import check_retry
+
+FROM_NODE = "--from NODE (`from_node` in the API)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,7 @@ async def retry(
     if found.state.status in JOB_TERMINAL:
         plan = await _plan(tx, found, inputs, new_keys)
         return await _as_new_job(tx, decider, plan, by, trace_parent, labels or {})
-    failed = _require_failed(found, inputs, new_keys)
+    failed = await _require_failed(tx, found, inputs, new_keys)
     if failed.parent is not None:
         found.state.nodes[failed.node_id] = failed
     signals = {job_id: [RetryAsked(failed.node_id, by)]}
@@ -137,7 +141,7 @@ async def preview_retry(
     found = await _find(tx, decider, job_id, node_id)
     if found.state.status in JOB_TERMINAL:
         return _preview_new_job(await _plan(tx, found, inputs, new_keys))
-    failed = _require_failed(found, inputs, new_keys)
+    failed = await _require_failed(tx, found, inputs, new_keys)
     nodes = await retrying.load_nodes(tx, job_id)
     after = _descendants(found.workflow, failed.parent or failed.node_id)
     completed = tuple(name for name in found.workflow.nodes if _is_completed(nodes.get(name)))
@@ -156,23 +160,35 @@ async def _find(tx: Transaction, decider: Decider, job_id: str, node_id: str | N
     workflow = await decider.catalog.get(tx, state.definition_id)
     node = None if node_id is None else await retrying.load_node(tx, job_id, node_id)
     if node is None and node_id is not None and node_id not in workflow.nodes:
-        raise NodeNotFound(job_id, node_id)
+        raise NodeNotFound(job_id, node_id, hint_of_nodes(node_id, workflow.nodes))
     return _Found(locked, state, workflow, node_id, node)
 
 
-def _require_failed(found: _Found, inputs: Mapping[str, Json] | None, new_keys: bool) -> NodeState:
+async def _require_failed(
+    tx: Transaction, found: _Found, inputs: Mapping[str, Json] | None, new_keys: bool
+) -> NodeState:
     """The node of a running job that is to be tried again in place."""
     job_id, status = found.state.job_id, found.state.status
     if found.node_id is None:
-        raise NotFinished(f"job {job_id} is still {status}; name a failed node to retry it in place")
+        wanted = f"name a failed node with {FROM_NODE} to retry it in place"
+        raise NotFinished(f"job {job_id} is still {status}; {wanted}; {await _failed_nodes(tx, found)}")
     if inputs:
         raise NotFinished(f"job {job_id} is still {status}; only a new job can have other inputs")
     if new_keys:
         raise NotFinished(f"job {job_id} is still {status}; only a new job can have new idempotency keys")
     if found.node is None or found.node.status != "failed":
         what = "pending" if found.node is None else found.node.status
-        raise Conflict(f"node {found.node_id!r} of job {job_id} is {what}, not failed")
+        message = f"node {found.node_id!r} of job {job_id} is {shown_node_status(what)}, not failed"
+        raise Conflict(f"{message}; {await _failed_nodes(tx, found)}")
     return found.node
+
+
+async def _failed_nodes(tx: Transaction, found: _Found) -> str:
+    """The nodes and children of a running job that can be retried in place, as part of a sentence."""
+    failures = await list_failures(tx, found.state.job_id, tenant=found.state.tenant_id)
+    if not failures:
+        return "none of its nodes has failed"
+    return f"its failed nodes: {list_names([failure['node_id'] for failure in failures])}"
 
 
 def _is_completed(node: NodeState | None) -> bool:
@@ -187,7 +203,8 @@ async def _plan(tx: Transaction, found: _Found, inputs: Mapping[str, Json] | Non
     old, workflow = found.state, found.workflow
     check_retry(workflow, inputs)
     if found.node_id is None and old.status == "completed":
-        raise Conflict(f"job {old.job_id} is completed; name the node from which to run it again")
+        wanted = f"name the node from which to run it again with {FROM_NODE}"
+        raise Conflict(f"job {old.job_id} is completed; {wanted}; its nodes: {list_names(workflow.nodes)}")
     nodes = await retrying.load_nodes(tx, old.job_id)
     takeover = decide_takeover(workflow, nodes, found.node_id)
     foresight = foresee(workflow, {name: nodes[name] for name in takeover.kept})

@@ -127,11 +127,11 @@ async def passed_over(tx: Transaction, tenant: str, name: str) -> list[View]:
 
 def _why_passed(one: View) -> str:
     if one["outcome"] == "missed":
-        return "nothing fired schedules when they came, and `missed` does not make them good"
+        return "no orchestrator was running at the time, and the `missed` policy does not run them later"
     if one["outcome"] == "refused":
         return "the job was refused; `firings` says why"
     if one["job_id"] is None:
-        return "the job before was still under way, and `overlap` is skip"
+        return "the previous job was still running, and `overlap` is skip"
     waits = f", waiting for {one['waiting_for']}" if one["waiting_for"] else ""
     return f"job {one['job_id']} is still {one['job_status']}{waits}, and `overlap` is skip"
 
@@ -167,11 +167,23 @@ async def pause_schedule(tx: Transaction, tenant: str, name: str, *, by: str = "
     return await show_schedule(tx, tenant, name)
 
 
-async def resume_schedule(tx: Transaction, tenant: str, name: str) -> View:
-    """From now on; what came meanwhile is not made good. Raises ScheduleNotFound, or Conflict."""
+async def resume_schedule(tx: Transaction, tenant: str, name: str, *, detach: bool = False) -> View:
+    """Run it again from now on; what was due meanwhile is not made up.
+
+    One that was removed from its workflow file needs `detach`: it becomes a schedule of its own, which the
+    file no longer changes. Raises ScheduleNotFound, or Conflict.
+    """
     found = await store.lock_schedule(tx, tenant, name)
     if found is None:
         raise ScheduleNotFound(name)
+    if found.left_file_at is not None and not detach:
+        raise Conflict(
+            f"schedule {name!r} was removed from the file of workflow {found.plan.workflow_id!r}: put it "
+            "back and publish the file, or resume it without the file with "
+            f"`cograil schedules resume {name} --detach` (`detach` in the API)"
+        )
+    if detach and not await store.detach_schedule(tx, tenant, name):
+        raise Conflict(f"schedule {name!r} was not removed from a workflow file; resume it without `detach`")
     next_at = next_moment(found.plan.cron, found.plan.timezone, tx.now)
     if not await store.resume_schedule(tx, tenant, name, next_at):
         raise Conflict(f"schedule {name!r} is not paused")

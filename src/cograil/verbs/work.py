@@ -14,7 +14,15 @@ from cograil.store import tasks
 from cograil.store.database import Database
 from cograil.store.places import ClaimPlaces
 from cograil.store.reading import workflows_of
-from cograil.store.tasks import Lanes, Pulse, Report, Step, Tick, register_process, report_here
+from cograil.store.tasks import (
+    Lanes,
+    Pulse,
+    Report,
+    Step,
+    Tick,
+    register_process,
+    report_here,
+)
 from cograil.store.tasks import leave_process as leave
 from cograil.store.tasks import pulse_worker as pulse
 from cograil.store.tasks import save_checkpoint as checkpoint

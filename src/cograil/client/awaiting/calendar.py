@@ -62,9 +62,9 @@ class Calendar(Calling):
         shown: ShownSchedule = await self._ask("POST", f"/schedules/{step(name)}/pause", {"reason": reason})
         return shown
 
-    async def resume_schedule(self, name: str) -> ShownSchedule:
-        """Fire it again, from now on."""
-        shown: ShownSchedule = await self._ask("POST", f"/schedules/{step(name)}/resume")
+    async def resume_schedule(self, name: str, *, detach: bool = False) -> ShownSchedule:
+        """Run it again from now on; `detach` is for one that was removed from its workflow file."""
+        shown: ShownSchedule = await self._ask("POST", f"/schedules/{step(name)}/resume", {"detach": detach})
         return shown
 
     async def run_schedule(self, name: str) -> ScheduleRun:

@@ -11,7 +11,7 @@ from cograil.intake.cli.output import error_line, out, plain, show_result, show_
 from cograil.intake.cli.words import SKIPPED, WAITING_FOR, ago, duration, moment, printable, took
 from cograil.model.job import shown_node_status
 from cograil.model.workflow import Workflow
-from cograil.store.reading import shown_status
+from cograil.store.reading import Traceback, shown_status
 
 View = dict[str, Any]
 SHOWN_FAILURES = 10
@@ -111,7 +111,7 @@ def _show_failed_children(nodes: list[View], failures: list[View]) -> None:
         out().print(Text(f"  and {len(children) - SHOWN_FAILURES} more", style="red"))
 
 
-def show_node(node: View, traceback: str | None) -> None:
+def show_node(node: View, job_id: str, traceback: Traceback | None) -> None:
     """All there is about one node, and where its last failed attempt broke."""
     facts = [
         ("node", printable(node["node_id"])),
@@ -135,6 +135,9 @@ def show_node(node: View, traceback: str | None) -> None:
             out().print(Text(name, style="bold"))
             show_value(node[name])
     if traceback is not None:
-        out().print(Text("traceback of the last failed attempt", style="bold"))
-        for line in traceback.rstrip().splitlines():
+        is_own = traceback.job_id == job_id
+        of_child = "" if is_own else f" of node {traceback.node_id} of child job {traceback.job_id}"
+        heading = f"traceback of the last failed attempt{of_child}"
+        out().print(Text(printable(heading), style="bold"), soft_wrap=True)
+        for line in traceback.text.rstrip().splitlines():
             out().print(Text(f"  {printable(line)}"), soft_wrap=True)

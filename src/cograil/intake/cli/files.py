@@ -12,6 +12,7 @@ import click
 from rich.text import Text
 
 from cograil.definitions import read_workflow
+from cograil.definitions.hints import did_you_mean
 from cograil.errors import InvalidWorkflow, Problem, UsageError
 from cograil.intake.cli.client import audit, connected, who
 from cograil.intake.cli.options import app_option, instance_options, json_option, settings_for, tenant_option
@@ -100,7 +101,8 @@ def unknown_handlers(workflow: Workflow, apps: Sequence[str]) -> Iterator[tuple[
     known = handler_names(apps)
     for node in workflow.nodes.values():
         if node.handler and node.handler not in known:
-            yield node, f"node {node.node_id!r}: no handler {node.handler!r} here; give its module with --app"
+            hint = did_you_mean(node.handler, known) or "; give its module with --app"
+            yield node, f"node {node.node_id!r}: no handler {node.handler!r} here{hint}"
 
 
 async def handlers_nobody_has(tx: Transaction, workflow: Workflow) -> list[str]:
@@ -109,6 +111,7 @@ async def handlers_nobody_has(tx: Transaction, workflow: Workflow) -> list[str]:
     known = {name for worker in workers for name in worker["handlers"] or ()}
     return [
         f"node {node.node_id!r}: no worker that runs now has a handler {node.handler!r}"
+        f"{did_you_mean(node.handler, known)}"
         for node in workflow.nodes.values()
         if workers and node.handler and node.handler not in known
     ]

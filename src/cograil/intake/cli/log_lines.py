@@ -11,6 +11,7 @@ from typing import Any
 import click
 from rich.text import Text
 
+from cograil.definitions.hints import hint_of_nodes
 from cograil.errors import NodeNotFound, UsageError
 from cograil.intake.cli.client import Client, connected, connected_to_read, find_job
 from cograil.intake.cli.options import instance_options, settings_for, tenant_option
@@ -88,7 +89,7 @@ async def _lines(
         if node is not None:
             workflow = await client.decider.catalog.get(tx, definition_id)
             if node not in workflow.nodes and await load_node(tx, job_id, node) is None:
-                raise NodeNotFound(job_id, node)
+                raise NodeNotFound(job_id, node, hint_of_nodes(node, workflow.nodes))
     tail = LogTail(job_id, node, client.tenant)
     while True:
         async with client.db.transaction("show") as tx:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 from rich.text import Text
 
+from cograil.definitions.hints import hint_of_nodes
 from cograil.errors import Conflict, NodeNotFound
 from cograil.intake.cli.client import Client, connected, connected_to_read, find_job, find_job_and_workflow
 from cograil.intake.cli.describing import job_state, show_job, show_node
@@ -205,11 +206,11 @@ async def _show(settings: Settings, job: str, node: str | None, as_json: bool) -
     if node is not None:
         nodes = [one for one in nodes if one["node_id"] == node]
         if not nodes:
-            raise NodeNotFound(view["job_id"], node)
+            raise NodeNotFound(view["job_id"], node, hint_of_nodes(node, workflow.nodes))
     if as_json:
         write_json({"job": view, "nodes": nodes})
     elif node is not None:
-        show_node(nodes[0], traceback)
+        show_node(nodes[0], view["job_id"], traceback)
     else:
         show_job(view, workflow, nodes, failures)
 

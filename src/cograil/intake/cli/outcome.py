@@ -80,7 +80,7 @@ def result_of(job: dict[str, Any], workflow: Workflow) -> Any:
 
 
 def _show_failure(
-    client: Client, job: dict[str, Any], failures: list[dict[str, Any]], traceback: str | None
+    client: Client, job: dict[str, Any], failures: list[dict[str, Any]], traceback: reading.Traceback | None
 ) -> None:
     """Each failure once, and where the first one broke."""
     said = failure_lines(failures[:SHOWN_FAILURES])
@@ -94,10 +94,14 @@ def _show_failure(
         more = len(failures) - SHOWN_FAILURES
         say(f"  and {more} more; see {client.command('show ' + job['job_id'])}")
     if traceback:
-        say(printable_lines(traceback.rstrip()), style="dim")
+        if traceback.job_id != job["job_id"]:
+            say(f"traceback of node {traceback.node_id} of child job {traceback.job_id}:", style="dim")
+        say(printable_lines(traceback.text.rstrip()), style="dim")
     if failures:
-        words = f"show {job['job_id']} --node {shlex.quote(failures[0]['node_id'])}"
-        say(f"{client.command(words)} has its input")
+        job_id, node_id = job["job_id"], failures[0]["node_id"]
+        if traceback:
+            job_id, node_id = traceback.job_id, traceback.node_id
+        say(f"{client.command(f'show {job_id} --node {shlex.quote(node_id)}')} has its input")
 
 
 def failure_lines(failures: list[dict[str, Any]]) -> list[str]:

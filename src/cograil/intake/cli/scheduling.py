@@ -1,15 +1,13 @@
-"""Commands about schedules."""
+"""Commands about schedules: workflows that run at the times of a cron expression."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-import orjson
 from rich.text import Text
 
 from cograil.definitions.section import MAX_VERSION
@@ -17,6 +15,7 @@ from cograil.intake.cli.client import Client, audit, connected, connected_to_rea
 from cograil.intake.cli.inputs import Moment, read_inputs
 from cograil.intake.cli.options import instance_options, settings_for
 from cograil.intake.cli.output import out, plain, say, table, write_json
+from cograil.intake.cli.schedule_facts import facts_of, origin_of, utc
 from cograil.intake.cli.words import ago
 from cograil.model.schedules import Plan
 from cograil.processes import run_async
@@ -26,12 +25,14 @@ from cograil.store.schedules import View
 from cograil.verbs import schedules as verbs
 from cograil.verbs.making import find_definition
 
-tenant_option = click.option("--tenant", default="default", show_default=True, help="Whose.")
+tenant_option = click.option(
+    "--tenant", default="default", show_default=True, help="The tenant of the schedule."
+)
 
 
 @click.group()
 def schedules() -> None:
-    """Workflows that run by the calendar.
+    """Run workflows at the times of a cron expression.
 
     \b
     Examples:
@@ -53,28 +54,40 @@ def _calendar_options(command: Any, *, is_change: bool = False) -> Any:
     for option in reversed(
         (
             click.option(
-                "--cron", required=not is_change, help="When: minute hour day month weekday, or @daily."
+                "--cron",
+                required=not is_change,
+                help="When to run: minute hour day month weekday, or @daily.",
             ),
-            click.option("--timezone", help="Whose clock.", **usual("UTC")),
+            click.option("--timezone", help="The time zone of the cron expression.", **usual("UTC")),
             click.option(
-                "--input", "inputs", multiple=True, metavar="KEY=VALUE", help="An input of its jobs."
+                "--input",
+                "inputs",
+                multiple=True,
+                metavar="KEY=VALUE",
+                help="An input of the jobs; repeatable.",
             ),
             click.option("--input-file", metavar="FILE", help="All inputs, as JSON; `-` reads stdin."),
-            click.option("--due-input", metavar="NAME", help="The input that is given the moment."),
             click.option(
-                "--version", type=click.IntRange(1, MAX_VERSION), help="Of the workflow. [the newest]"
+                "--due-input", metavar="NAME", help="Give the scheduled time to the job as this input."
             ),
-            click.option("--priority", type=click.IntRange(0, 10), **usual(0)),
+            click.option(
+                "--version",
+                type=click.IntRange(1, MAX_VERSION),
+                help="The version of the workflow. [the newest]",
+            ),
+            click.option(
+                "--priority", type=click.IntRange(0, 10), help="Of the jobs; 10 runs first.", **usual(0)
+            ),
             click.option(
                 "--overlap",
                 type=click.Choice(["skip", "allow", "cancel"]),
-                help="While the last job still runs: skip this moment, run beside it, or cancel it.",
+                help="When the previous job still runs: skip this run, allow both, or cancel that job.",
                 **usual("skip"),
             ),
             click.option(
                 "--missed",
                 type=click.Choice(["once", "all", "skip"]),
-                help="Moments that came while nothing ran: run the last, all, or none of them.",
+                help="Runs that were due while no orchestrator ran: the last one once, all, or skip them.",
                 **usual("once"),
             ),
         )
@@ -90,14 +103,14 @@ def _calendar_options(command: Any, *, is_change: bool = False) -> Any:
 @tenant_option
 @instance_options
 def create(data_dir: Path | None, as_json: bool, **words: Any) -> None:
-    """Run WORKFLOW by the calendar from now on, under NAME.
+    """Create the schedule NAME: run WORKFLOW at the times of --cron from now on.
 
     \b
     Examples:
       cograil schedules create nightly import --cron '30 2 * * *' --timezone Europe/Paris
       cograil schedules create tick hello --cron '*/5 * * * *' --input name=Ada --overlap allow
     """
-    _tell(run_async(_write(settings_for(data_dir), is_new=True, **words)), as_json, "is there")
+    _tell(run_async(_write(settings_for(data_dir), is_new=True, **words)), as_json, "created")
 
 
 @schedules.command("change")
@@ -107,9 +120,9 @@ def create(data_dir: Path | None, as_json: bool, **words: Any) -> None:
 @tenant_option
 @instance_options
 def change(data_dir: Path | None, as_json: bool, **words: Any) -> None:
-    """Change what a schedule runs, and when. What is not given stays as it is.
+    """Change what a schedule runs, and when. Options that are not given keep their values.
 
-    Of the inputs, those that are named with --input are changed; --input-file replaces all of them.
+    --input changes the inputs that it names; --input-file replaces all inputs.
 
     \b
     Examples:
@@ -117,7 +130,7 @@ def change(data_dir: Path | None, as_json: bool, **words: Any) -> None:
       cograil schedules change nightly --input path=/data/new.csv --overlap allow
       cograil schedules change nightly import --version 2
     """
-    _tell(run_async(_write(settings_for(data_dir), is_new=False, **words)), as_json, "is changed")
+    _tell(run_async(_write(settings_for(data_dir), is_new=False, **words)), as_json, "changed")
 
 
 async def _write(settings: Settings, *, is_new: bool, name: str, tenant: str, **words: Any) -> View:
@@ -160,15 +173,17 @@ def _tell(shown: View, as_json: bool, what: str) -> None:
     if as_json:
         write_json(shown)
         return
-    due = "never again" if shown["next_at"] is None else f"next at {shown['next_at']:%Y-%m-%d %H:%M:%S} UTC"
-    say(f"schedule {shown['name']} {what}; {'paused' if shown['paused_at'] else due}")
+    due = f"next run {utc(shown['next_at'])}" if shown["next_at"] else "it has no next run"
+    if shown["paused_at"]:
+        due = "it does not run until it is resumed"
+    say(f"schedule {shown['name']} {what}; {due}")
 
 
 @schedules.command("list")
 @tenant_option
 @instance_options
 def list_schedules(tenant: str, data_dir: Path | None, as_json: bool) -> None:
-    """List schedules with what comes next and what came last.
+    """List schedules with their next and their last run.
 
     \b
     Examples:
@@ -179,12 +194,12 @@ def list_schedules(tenant: str, data_dir: Path | None, as_json: bool) -> None:
     if as_json:
         write_json({"schedules": found})
         return
-    rows = table("schedule", "workflow", "when", "from", "next", "last", "became")
+    rows = table("schedule", "workflow", "cron", "origin", "next run", "last run", "outcome")
     for one in found:
         next_at = "paused" if one["paused_at"] else one["next_at"] and f"{one['next_at']:%Y-%m-%d %H:%M:%S}Z"
         last = one["last_due_at"] and ago(one["last_due_at"])
         when = f"{one['cron']} {one['timezone']}"
-        facts = (one["name"], one["workflow_id"], when, one["origin"], next_at, last, one["last_outcome"])
+        facts = (one["name"], one["workflow_id"], when, origin_of(one), next_at, last, one["last_outcome"])
         rows.add_row(*map(plain, facts))
     out().print(rows if found else "no schedules")
 
@@ -199,7 +214,7 @@ async def _schedules(settings: Settings, tenant: str) -> list[View]:
 @tenant_option
 @instance_options
 def show(name: str, tenant: str, data_dir: Path | None, as_json: bool) -> None:
-    """Show a schedule: what it runs and when, and why it passed over moments since its last job.
+    """Show a schedule: what it runs, when, and why runs were skipped since its last job.
 
     \b
     Examples:
@@ -209,32 +224,8 @@ def show(name: str, tenant: str, data_dir: Path | None, as_json: bool) -> None:
     if as_json:
         write_json(shown)
         return
-    for key, value in _facts(shown):
+    for key, value in facts_of(shown):
         out().print(Text.assemble((f"{key:16}", "bold"), plain(value)), soft_wrap=True)
-
-
-def _facts(shown: View) -> Iterator[tuple[str, Any]]:
-    version = "" if shown["version"] is None else f" version {shown['version']}"
-    yield "schedule", shown["name"]
-    yield "workflow", f"{shown['workflow_id']}{version}"
-    yield "when", f"{shown['cron']} {shown['timezone']}"
-    if shown["origin"] == "file":
-        yield "from", f"the file of workflow {shown['workflow_id']}: change it there and publish the file"
-    if shown["input_params"]:
-        yield "inputs", orjson.dumps(shown["input_params"]).decode()
-    yield "overlap", shown["overlap"]
-    yield "missed", shown["missed"]
-    if shown["paused_at"]:
-        why = f": {shown['paused_for']}" if shown["paused_for"] else ""
-        yield "paused", f"{ago(shown['paused_at'])} by {shown['paused_by'] or 'nobody'}{why}"
-    else:
-        yield "next", f"{shown['next_at']:%Y-%m-%d %H:%M:%S} UTC" if shown["next_at"] else "never again"
-    if shown["last_due_at"]:
-        job = f", job {shown['last_job_id']}" if shown["last_job_id"] else ""
-        yield "last", f"{shown['last_due_at']:%Y-%m-%d %H:%M:%S} UTC, {shown['last_outcome']}{job}"
-    for one in shown["passed_over"]:
-        moments = "moment" if one["moments"] == 1 else "moments"
-        yield "passed over", f"{one['moments']} {moments} since its last job: {one['reason']}"
 
 
 async def _shown(settings: Settings, tenant: str, name: str) -> View:
@@ -248,7 +239,7 @@ async def _shown(settings: Settings, tenant: str, name: str) -> View:
 @tenant_option
 @instance_options
 def run(name: str, tenant: str, data_dir: Path | None, as_json: bool) -> None:
-    """Submit a job of a schedule now, besides its calendar, and print its id. It may be paused.
+    """Submit a job of a schedule now, and print its id. It works while the schedule is paused, too.
 
     \b
     Examples:
@@ -270,11 +261,11 @@ async def _run(settings: Settings, tenant: str, name: str) -> View:
 
 @schedules.command("firings")
 @click.argument("name")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @tenant_option
 @instance_options
 def firings(name: str, limit: int, tenant: str, data_dir: Path | None, as_json: bool) -> None:
-    """List what became of the moments of a schedule, the latest first.
+    """List the times at which a schedule was due, and what happened then, the latest first.
 
     \b
     Examples:
@@ -284,14 +275,14 @@ def firings(name: str, limit: int, tenant: str, data_dir: Path | None, as_json: 
     if as_json:
         write_json({"name": name, "firings": found})
         return
-    rows = table("due", "became", "job", "status", "why")
+    rows = table("due", "outcome", "job", "status", "reason")
     rows.columns[2].no_wrap = True
     for one in found:
-        became = f"{one['outcome']} (backfill)" if one["is_backfill"] else one["outcome"]
-        why = one["error"] and one["error"]["message"]
+        outcome = f"{one['outcome']} (backfill)" if one["is_backfill"] else one["outcome"]
+        reason = one["error"] and one["error"]["message"]
         due = f"{one['due_at']:%Y-%m-%d %H:%M:%S}Z"
-        rows.add_row(due, *map(plain, (became, one["job_id"], one["job_status"], why)))
-    out().print(rows if found else "nothing was due yet")
+        rows.add_row(due, *map(plain, (outcome, one["job_id"], one["job_status"], reason)))
+    out().print(rows if found else "this schedule was not due yet")
 
 
 async def _firings(settings: Settings, tenant: str, name: str, limit: int) -> list[View]:
@@ -305,13 +296,13 @@ async def _firings(settings: Settings, tenant: str, name: str, limit: int) -> li
 @tenant_option
 @instance_options
 def pause(name: str, reason: str, tenant: str, data_dir: Path | None, as_json: bool) -> None:
-    """Pass over the moments of a schedule until it is resumed.
+    """Pause a schedule: it does not run until it is resumed.
 
     \b
     Examples:
       cograil schedules pause nightly --reason 'the warehouse moves'
     """
-    _tell(run_async(_pause(settings_for(data_dir), tenant, name, reason)), as_json, "passes over what comes")
+    _tell(run_async(_pause(settings_for(data_dir), tenant, name, reason)), as_json, "paused")
 
 
 async def _pause(settings: Settings, tenant: str, name: str, reason: str) -> View:
@@ -322,22 +313,30 @@ async def _pause(settings: Settings, tenant: str, name: str, reason: str) -> Vie
 
 @schedules.command("resume")
 @click.argument("name")
+@click.option(
+    "--detach", is_flag=True, help="Resume one that was removed from its workflow file, without it."
+)
 @tenant_option
 @instance_options
-def resume(name: str, tenant: str, data_dir: Path | None, as_json: bool) -> None:
-    """Fire a paused schedule again, from now on.
+def resume(name: str, detach: bool, tenant: str, data_dir: Path | None, as_json: bool) -> None:
+    """Resume a paused schedule: it runs again from now on. Runs that were due meanwhile are not made up.
+
+    A schedule that was removed from its workflow file is resumed with --detach only: publishing the file then
+    no longer changes it.
 
     \b
     Examples:
       cograil schedules resume nightly
+      cograil schedules resume nightly --detach
     """
-    _tell(run_async(_resume(settings_for(data_dir), tenant, name)), as_json, "is resumed")
+    _tell(run_async(_resume(settings_for(data_dir), tenant, name, detach)), as_json, "resumed")
 
 
-async def _resume(settings: Settings, tenant: str, name: str) -> View:
+async def _resume(settings: Settings, tenant: str, name: str, detach: bool) -> View:
     async with connected(settings) as client, client.db.transaction("schedule") as tx:
-        await audit(tx, "resume schedule", name, tenant=tenant)
-        return await verbs.resume_schedule(tx, tenant, name)
+        facts = {"detach": True} if detach else {}
+        await audit(tx, "resume schedule", name, tenant=tenant, **facts)
+        return await verbs.resume_schedule(tx, tenant, name, detach=detach)
 
 
 @schedules.command("remove")
@@ -345,7 +344,7 @@ async def _resume(settings: Settings, tenant: str, name: str) -> View:
 @tenant_option
 @instance_options
 def remove(name: str, tenant: str, data_dir: Path | None, as_json: bool) -> None:
-    """Remove a schedule and its history; jobs of it go on.
+    """Remove a schedule and its history. Its jobs go on.
 
     \b
     Examples:
@@ -355,7 +354,7 @@ def remove(name: str, tenant: str, data_dir: Path | None, as_json: bool) -> None
     if as_json:
         write_json({"name": name, "is_removed": True})
     else:
-        say(f"schedule {name} is removed")
+        say(f"schedule {name} removed")
 
 
 async def _remove(settings: Settings, tenant: str, name: str) -> None:
@@ -366,13 +365,13 @@ async def _remove(settings: Settings, tenant: str, name: str) -> None:
 
 @schedules.command("backfill")
 @click.argument("name")
-@click.option("--from", "first", type=Moment(), required=True, help="The first moment.")
-@click.option("--until", type=Moment(), required=True, help="The last one.")
-@click.option("--preview", is_flag=True, help="Only say what would be submitted.")
+@click.option("--from", "first", type=Moment(), required=True, help="The start of the range of time.")
+@click.option("--until", type=Moment(), required=True, help="The end of the range of time.")
+@click.option("--preview", is_flag=True, help="Only print the times for which a job would be submitted.")
 @tenant_option
 @instance_options
 def backfill(data_dir: Path | None, as_json: bool, **words: Any) -> None:
-    """Submit a job for each moment of a range of time that has led to none.
+    """Submit a job for each scheduled time in a past range that has no job.
 
     \b
     Examples:
@@ -387,7 +386,7 @@ def backfill(data_dir: Path | None, as_json: bool, **words: Any) -> None:
         click.echo(f"{moment:%Y-%m-%d %H:%M:%SZ}")
     would = "would be submitted" if done["is_preview"] else "submitted"
     say(
-        f"{done['submitted']} jobs {would}, {done['kept']} moments had theirs, {done['refused']} were refused"
+        f"{done['submitted']} jobs {would}; {done['kept']} times had a job already; {done['refused']} refused"
     )
 
 

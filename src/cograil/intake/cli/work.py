@@ -18,6 +18,7 @@ from cograil.intake.cli.client import (
     audit,
     callers_trace,
     connected,
+    connected_to_read,
     find_job,
     find_job_and_workflow,
     private_client,
@@ -356,7 +357,7 @@ def retry(
 
     A finished job is final: a new job keeps the nodes that completed, except those from --from on. Inputs
     that are given replace those of the old job; nodes that are kept have read the old ones, and --preview
-    says which. In a job that still runs, name a failed node; it is tried again in place.
+    says which. In a job that still runs, name a failed node with --from; it is tried again in place.
 
     A node that had not completed runs with the idempotency key it had, so that another system recognises
     what it may have done already. A node that had completed and runs again because of --from has a new one.
@@ -375,7 +376,7 @@ def retry(
 async def _retry(
     settings: Settings, job: str, given: Given, *, node: str | None, new_keys: bool, preview: bool, wait: bool
 ) -> int:
-    async with connected(settings) as client:
+    async with (connected_to_read if preview else connected)(settings) as client:
         job_id, inputs = await _what_to_retry(client, job, given)
         words: dict[str, Any] = {"node_id": node, "inputs": inputs, "new_keys": new_keys}
         if preview:

@@ -13,6 +13,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cograil import jsontext
+from cograil.definitions.hints import Hints
 from cograil.errors import CograilError
 from cograil.intake.gateway.door import Asked
 from cograil.intake.gateway.upstream import PASSED_ON, Answered, Upstream, forward
@@ -121,13 +122,13 @@ async def submit_batch(call: Asked) -> Response:
 
     With an idempotency key in the header each job that has none itself has that one and its place.
     """
-    turns = asyncio.Semaphore(AT_ONCE)
+    turns, hints = asyncio.Semaphore(AT_ONCE), Hints()
     key = idempotency_key(call)
 
     async def one(place: int, item: Json) -> dict[str, Any] | Refusal:
         async with turns:
             try:
-                return await _submit(call, _one_of_many(item, key, place), is_alone=False)
+                return await _submit(call, _one_of_many(item, key, place, hints), is_alone=False)
             except Refusal as refusal:
                 return refusal
             except CograilError as error:
@@ -148,7 +149,7 @@ async def submit_batch(call: Asked) -> Response:
     return reply(answer, 202)
 
 
-def _one_of_many(item: Json, key: str | None, place: int) -> DirectSubmit:
+def _one_of_many(item: Json, key: str | None, place: int, hints: Hints) -> DirectSubmit:
     """One job of a batch. Raises CograilError for what is none.
 
     The key of a batch is for all of it: under one key two different jobs would be in each other's way, and
@@ -156,7 +157,7 @@ def _one_of_many(item: Json, key: str | None, place: int) -> DirectSubmit:
     """
     if isinstance(item, CograilError):
         raise item
-    given = as_model(item, DirectSubmit)
+    given = as_model(item, DirectSubmit, hints)
     if key is None or given.idempotency_key is not None:
         return given
     own = f"{key}#{place}"

@@ -12,6 +12,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from cograil import tracing
+from cograil.definitions.hints import Hints
 from cograil.errors import CograilError, InvalidInput, JobNotFound, Problem
 from cograil.intake.http.door import UNREACHABLE, Call, reply, written
 from cograil.intake.http.gathering import submit_and_show, submit_and_show_within
@@ -142,7 +143,8 @@ async def submit_jobs(call: Call) -> Response:
 
     With an idempotency key in the header the same batch again is answered as the first one was.
     """
-    given = [_read_item(item) for item in call.body.jobs]
+    hints = Hints()
+    given = [_read_item(item, hints) for item in call.body.jobs]
     key = idempotency_key(call)
     if key is None:
         return reply({"results": await _submit_each(call, given)})
@@ -349,11 +351,11 @@ def _kept(answer: dict[str, Json]) -> dict[str, Json]:
     return answer
 
 
-def _read_item(item: Json) -> NewJob | CograilError:
+def _read_item(item: Json, hints: Hints) -> NewJob | CograilError:
     if isinstance(item, CograilError):
         return item
     try:
-        given = as_model(item, NewJob)
+        given = as_model(item, NewJob, hints)
     except InvalidInput as error:
         return error
     if given.idempotency_key is not None and not IDEMPOTENCY_KEY.fullmatch(given.idempotency_key):

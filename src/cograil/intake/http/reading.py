@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cograil import jsontext
+from cograil.definitions.hints import Hints
 from cograil.errors import InvalidInput, Problem
 from cograil.intake.http import words
 from cograil.intake.http.problems import Refusal
@@ -69,6 +70,7 @@ class NoQuery(Query):
 
 B = TypeVar("B", bound=BaseModel)
 MAX_PROBLEMS = 50
+_OTHER_NAMES = {"input": "input_params", "inputs": "input_params", "params": "input_params"}
 TENANT = ("tenant", "tenant_id")  # it comes from the key, and from nowhere else
 
 # What pydantic calls it -> what we call it. What is not here is invalid_value.
@@ -105,15 +107,18 @@ def read_json(raw: bytes, *, max_bytes: int) -> Any:
     return value
 
 
-def as_model(value: Any, model: type[B]) -> B:
-    """A value as this model. Raises InvalidInput with all that does not fit."""
+def as_model(value: Any, model: type[B], hints: Hints | None = None) -> B:
+    """A value as this model. Raises InvalidInput with all that does not fit.
+
+    `hints` are the suggestions that are left for the request of which this is a part.
+    """
     if not isinstance(value, dict):
         kind = jsontext.kind_of(value)
         raise InvalidInput([Problem("invalid_type", f"the body is {kind}, not an object")])
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise InvalidInput(_problems(error)) from None
+        raise InvalidInput(_problems(error, model, hints or Hints())) from None
 
 
 def read_query(raw: bytes, model: type[B]) -> B:
@@ -161,10 +166,10 @@ def _typed(given: Mapping[str, str], model: type[BaseModel]) -> dict[str, Any]:
     return typed
 
 
-def _problems(error: ValidationError) -> list[Problem]:
+def _problems(error: ValidationError, model: type[BaseModel], hints: Hints) -> list[Problem]:
     errors = error.errors(include_url=False, include_context=False)
     found = [
-        Problem(_code(one["type"], one["input"]), _message(one), _pointer(one["loc"]))
+        Problem(_code(one["type"], one["input"]), _message(one, model, hints), _pointer(one["loc"]))
         for one in errors[:MAX_PROBLEMS]
     ]
     if left := len(errors) - len(found):
@@ -182,13 +187,23 @@ def _code(kind: str, given: Any) -> str:
     return "invalid_type" if kind.endswith("_type") or kind.startswith("int_") else "invalid_value"
 
 
-def _message(one: Mapping[str, Any]) -> str:
+def _message(one: Mapping[str, Any], model: type[BaseModel], hints: Hints) -> str:
     if one["type"] == "extra_forbidden":
-        return f"there is no field {_short(str(one['loc'][-1]))}"
+        return f"there is no field {_short(str(one['loc'][-1]))}{_suggestion(one['loc'], model, hints)}"
     if one["type"] == "missing":
         return f"{_short(str(one['loc'][-1]))} is missing"
     message: str = one["msg"].removeprefix("Value error, ")
     return message
+
+
+def _suggestion(steps: Sequence[int | str], model: type[BaseModel], hints: Hints) -> str:
+    """The field of the body that was probably meant; nothing for a field further down."""
+    if len(steps) != 1 or steps[0] in TENANT:
+        return ""
+    fields = [field.alias or name for name, field in model.model_fields.items()]
+    usual = _OTHER_NAMES.get(str(steps[0]))
+    close = usual if usual in fields else hints.suggest(str(steps[0]), fields)
+    return f"; did you mean {close!r}?" if close else ""
 
 
 def _pointer(steps: Sequence[int | str]) -> str:

@@ -71,6 +71,12 @@ class NewSchedule(Calendar):
     name: Annotated[str, Field(min_length=1, max_length=64)]
 
 
+class Resumption(Body):
+    """With `detach`, one that was removed from its workflow file runs without the file."""
+
+    detach: bool = False
+
+
 class Range(Body):
     """From when to when, both included."""
 
@@ -198,17 +204,21 @@ async def pause_schedule(call: Call) -> Response:
 @schedules.post(
     "/schedules/{schedule}/resume",
     "operator",
-    body=Body,
+    body=Resumption,
     is_body_optional=True,
-    answers={200: "the schedule", 409: "it is not paused"},
+    answers={200: "the schedule", 409: "it is not paused, or it was removed from its workflow file"},
     gives=model.ShownSchedule,
 )
 async def resume_schedule(call: Call) -> Response:
-    """Fire a paused schedule again, from now on."""
-    name = call.path["schedule"]
+    """Run a paused schedule again, from now on.
+
+    One that was removed from its workflow file needs `detach`: the file no longer changes it then.
+    """
+    name, detach = call.path["schedule"], call.body.detach
     async with call.transaction("schedule") as tx:
-        shown = await verbs.resume_schedule(tx, call.caller.tenant, name)
-        await call.audit(tx, "resume schedule", name)
+        shown = await verbs.resume_schedule(tx, call.caller.tenant, name, detach=detach)
+        facts = {"detach": True} if detach else {}
+        await call.audit(tx, "resume schedule", name, **facts)
     return reply(shown)
 
 

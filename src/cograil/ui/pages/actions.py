@@ -50,6 +50,10 @@ def says_nothing(form: Form) -> Body:
     return Body()
 
 
+def _resumption(form: Form) -> Body:
+    return as_model({"detach": form.get("detach") == "yes"}, calendar.Resumption)
+
+
 def _answer(name: str) -> Callable[[Form], Body]:
     def read(form: Form) -> Body:
         said: dict[str, Json] = {"name": name, "node_id": form.get("node_id") or None}
@@ -185,8 +189,8 @@ ACTIONS = (
         "/schedules/{schedule}/resume",
         "operator",
         calendar.resume_schedule,
-        says_nothing,
-        "Resume this schedule? It fires again from now on.",
+        _resumption,
+        "Resume this schedule? It runs again from now on.",
         "Schedule resumed",
     ),
     Action(

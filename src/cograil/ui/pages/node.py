@@ -62,6 +62,8 @@ async def show_node(visit: Visit) -> Response:
         node = await _find(tx, job_id, node_id, workflow, tenant)
         events = await store.newest_node_events(tx, job_id, node_id, tenant, EVENTS)
         logs = await store.newest_logs(tx, job_id, node_id, tenant)
+        has_child = node["type"] == NodeType.SUBWORKFLOW and node["status"] == "failed"
+        traceback = await reading.find_traceback(tx, job_id, node_id) if has_child else None
         inputs = (*node["earlier_inputs"], {"until": None, "input": node["input"]})
         board = None
         if asked.at is not None:
@@ -78,6 +80,7 @@ async def show_node(visit: Visit) -> Response:
         node=node,
         definition=workflow.nodes.get(node["parent_node_id"] or node_id),
         attempts=attempts_of(events, inputs),
+        traceback=traceback,
         events=events[-60:],
         logs=in_order(logs),
         strip="".join(LETTER_OF[state] for state in children.states),

@@ -13,6 +13,7 @@ from cograil.engine.states import NODE_STATES
 from cograil.intake.http.health import show_health
 from cograil.intake.http.problems import Refusal
 from cograil.intake.http.reading import Query
+from cograil.model.job import shown_node_status
 from cograil.store import observing as store
 from cograil.store import reading
 from cograil.store.keys import list_audit
@@ -62,6 +63,12 @@ def chosen(given: str, known: tuple[str, ...]) -> str | None:
     return given or None
 
 
+def _node_status(text: str) -> str | None:
+    """The state of nodes that a URL names, as programs or as people call it. Raises Refusal for another."""
+    shown = {shown_node_status(name): name for name in NODE_STATES}
+    return text if text in NODE_STATES else shown.get(text) or chosen(text, tuple(shown))
+
+
 def older_of(visit: Visit, place: str | None, asked: dict[str, Any], bound: tuple[Any, ...]) -> str | None:
     """The parameters of the next page."""
     if place is None:
@@ -74,7 +81,7 @@ def older_of(visit: Visit, place: str | None, asked: dict[str, Any], bound: tupl
 async def list_nodes(visit: Visit) -> Response:
     """Nodes across jobs, newest jobs first."""
     asked: NodeFilters = visit.query
-    tenant, status = visit.caller.tenant, chosen(asked.status, NODE_STATES)
+    tenant, status = visit.caller.tenant, _node_status(asked.status)
     workflow = asked.workflow_id.strip() or None
     name, has_children = asked.name.strip() or None, asked.children == "yes"
     bound = (tenant, "pages of nodes", status, workflow, name, asked.children)
@@ -96,7 +103,15 @@ async def list_nodes(visit: Visit) -> Response:
     for one in nodes:
         one["worker"] = one["worker"] or workers.get((one["job_id"], one["node_id"]))
     older = older_of(visit, stopped_at and " ".join(stopped_at), asked.model_dump(), bound)
-    return page(visit, "nodes.html", nodes=nodes, asked=asked, states=NODE_STATES[1:], older=older)
+    return page(
+        visit,
+        "nodes.html",
+        nodes=nodes,
+        asked=asked,
+        status_filter=status,
+        states=NODE_STATES[1:],
+        older=older,
+    )
 
 
 @watching.get("/tasks", "viewer", query=TaskFilters, media_type=HTML)
