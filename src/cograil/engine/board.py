@@ -45,8 +45,7 @@ class Board:
     ) -> None:
         self.workflow = workflow
         self.state = state
-        self.now = now
-        self.dice = dice
+        self.now, self.dice = now, dice
         self.outputs = Outputs(dict(outputs.raw), outputs.children, outputs.jobs)
         self.bounds = bounds
         self.budget = Budget(None, bounds.node_steps) if budget is None else budget

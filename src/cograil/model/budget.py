@@ -167,12 +167,10 @@ class Budget:
         self._set_stop()
 
     def _set_stop(self) -> None:
-        """The count at which to look again. Without `min`: this is done for each node of each pass."""
-        stop = self._node_end
-        if stop > self._allowance:
-            stop = self._allowance
-        if self._clock is not None and stop > self.used + STEPS_BETWEEN_CLOCK_READS:
-            stop = self.used + STEPS_BETWEEN_CLOCK_READS
+        """The count at which to look again."""
+        stop = min(self._node_end, self._allowance)
+        if self._clock is not None:
+            stop = min(stop, self.used + STEPS_BETWEEN_CLOCK_READS)
         self._stop = stop
 
 
