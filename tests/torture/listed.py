@@ -60,6 +60,7 @@ NO_SCENARIO = {
     "look_at_proof": "only reads: what a time-stamping authority is asked about",
     "show_capture": "only reads: what the owner of a capture is shown",
     "companies": "an app: tests/companies/test_kills_everywhere.py kills whoever works for it",
+    "note": "one statement: `up` notes why its worker cannot start",
     "enable": "the CLI enables a subscription in one statement; `door_subscribe` does it with its audit",
 }
 NOT_OPENED = "nothing of a job that nobody has opened has failed or asks anybody: this is refused before"
@@ -90,10 +91,11 @@ IN_FILES = (
 OF_FILE_SCHEDULES = (
     "add_schedule",
     "change_schedule",
+    "leave_file",
     "load_definitions",
     "lock_file_schedules",
-    "pause_schedule",
     "resume_schedule",
+    "return_to_file",
 )
 EXCUSED = {
     **{f"publish.{name}": IN_FILES for name in OF_FILE_SCHEDULES},
@@ -106,6 +108,9 @@ EXCUSED = {
     "bulk.completed_children": "only reads: which children keep their idempotency key",
     "bulk.keep_key_roots": "as in `retry`, which is struck there",
     "retry.completed_children": "only reads: which children keep their idempotency key",
+    "bulk.list_failures": "only reads: the nodes that a refusal names",
+    "retry.list_failures": "only reads: the nodes that a refusal names",
+    "schedule.detach_schedule": "one statement before its audit, as `resume_schedule`, which is struck there",
     "bulk.load_child": "only who retries one node asks for it",
     "cancel.link_children": "a job that is cancelled begins nothing",
     "keys.add_audits": BY_THE_CLI,
