@@ -42,7 +42,7 @@ def start(dsn: str, engine_url: str, tmp_path: Path) -> Iterator[Start]:
         "COGRAIL_OUTBOUND__ALLOW_NETWORKS": "127.0.0.0/8",
         "COGRAIL_CONTAINERS__NETWORK": "none",
         "COGRAIL_CONTAINERS__SWEEP_SECONDS": "0.5",
-        "COGRAIL_CALLBACKS__TIMEOUT_SECONDS": "1",
+        "COGRAIL_RELAY__TIMEOUT_SECONDS": "1",
         "DOCKER_HOST": engine_url,
     }
 
