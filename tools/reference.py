@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import importlib
 import inspect
 import json
@@ -143,7 +144,9 @@ def commands_page() -> str:
             terminal_width=100,
             help_option_names=["-h", "--help"],
         )
-        lines += [f"## {path}", "", "```", command.get_help(context), "```", ""]
+        fresh = copy.copy(command)
+        fresh._help_option = None  # click keeps that of the first call, which may have had other names
+        lines += [f"## {path}", "", "```", fresh.get_help(context), "```", ""]
     return "\n".join(lines)
 
 
