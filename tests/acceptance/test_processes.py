@@ -233,7 +233,7 @@ async def test_the_workflows_of_a_directory_are_published_and_a_bad_file_is_only
     events = one.events()
     assert events.count("workflow not published") == 1
     assert "bad.yml:2" in one.said
-    assert events.count("no handler here for tasks of a workflow") == 1
+    assert events.count("a handler of a workflow is missing") == 1
     async with one.lab() as lab:
         published = await lab.rows("select workflow_id from cograil.workflows where not is_draft order by 1")
     assert [name for (name,) in published] == ["hello", "unknown"]

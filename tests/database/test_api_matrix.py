@@ -61,6 +61,7 @@ def body_of(endpoint: Endpoint, things: dict[str, str]) -> dict[str, Any] | None
         "TaskResult": task | {"status": "completed", "output": {}},
         "TaskProgress": task | {"progress_percent": 50},
         "Checkpoint": task,
+        "Resumption": {},
         "NewSchedule": job | {"name": "nightly", "cron": "0 0 * * *"},
         "Calendar": job | {"cron": "0 0 * * *"},
         "CalendarChange": job,
