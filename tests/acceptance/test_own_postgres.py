@@ -49,6 +49,10 @@ def test_migrate_without_roles_changes_nothing_and_prints_what_to_run(server: Se
     assert shell.run("db", "status").code == 0
     assert shell.run("doctor").code == 0
     assert shell.run("db", "roles").err.strip() == "nothing to do: the roles are set up"
+    for app, words in {"companies": ("list",), "captures": ("check",)}.items():  # apps that are off
+        refused = shell.run(app, *words)
+        assert refused.code == 2, refused
+        assert f"no tables of the app '{app}'" in refused.err
 
 
 def migrate_without_roles(server: Server, database: str) -> None:

@@ -14,6 +14,7 @@ import errno
 import importlib
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,14 @@ import click
 
 from cograil.app_registry import Command, app_commands, installed_apps, load_object
 from cograil.cli.server_options import given_server_options, server_options
-from cograil.errors import CograilError, DatabaseUnavailable, Problems, RolesMissing, UsageError
+from cograil.errors import (
+    CograilError,
+    DatabaseUnavailable,
+    Problems,
+    RolesMissing,
+    SchemaMismatch,
+    UsageError,
+)
 
 INTERRUPTED, BROKEN_PIPE, BUG, OUTPUT_FAILED = 130, 141, 70, 74
 SERVER_OPTIONS = frozenset({"--server", "--profile", "--api-key-file"})
@@ -202,6 +210,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return OUTPUT_FAILED
         if message := _missing_privilege(error):
             return _report(RolesMissing(message), is_json)
+        if message := _missing_app(error):
+            return _report(SchemaMismatch(message), is_json)
         if _is_lost_connection(error):
             return _report(DatabaseUnavailable(f"PostgreSQL does not answer: {error}".strip()), is_json)
         return _report_bug(error, is_json)
@@ -271,6 +281,21 @@ def _missing_privilege(error: Exception) -> str | None:
     return (
         f"PostgreSQL denied a privilege: {str(error).strip()}; `cograil db status` shows which roles and "
         "grants are missing, `cograil db roles` sets them up"
+    )
+
+
+def _missing_app(error: Exception) -> str | None:
+    """Return a message when the tables of an app do not exist; None for any other error."""
+    driver = sys.modules.get("psycopg")  # loaded by commands that connect
+    if driver is None or not isinstance(error, driver.errors.UndefinedTable):
+        return None
+    match = re.search(r'"(?:cograil_(\w+)|vault_secure)\.', str(error))
+    if match is None:
+        return None
+    app = match[1] or "captures"
+    return (
+        f"the database has no tables of the app {app!r}: start `cograil up` with --apps containers,{app}, or run "
+        f"`cograil db migrate` with COGRAIL_APPS=containers,{app}"
     )
 
 
