@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import bench.engine
 import cograil
@@ -19,7 +20,9 @@ from bench.engine import ALIVE, Bench, open_bench, process
 
 async def measure(conninfo: str, jobs: int, chains: int, latencies: int) -> dict[str, float]:
     """Drain, chains and latency, on an empty database."""
-    command = [sys.executable, "-m", "cograil", "db", "migrate"]
+    # Commits from before `python -m cograil` had the command line in another package.
+    module = "cograil" if find_spec("cograil.__main__") else "cograil.intake.cli"
+    command = [sys.executable, "-m", module, "db", "migrate"]
     subprocess.run(command, env=os.environ | {"COGRAIL_DATABASE_URL": conninfo}, check=True)
     async with open_bench(conninfo) as bench:
         with process("orchestrator", conninfo):

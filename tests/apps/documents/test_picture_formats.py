@@ -55,6 +55,7 @@ def test_a_tiff_of_too_many_points_is_refused(tmp_path: Path, monkeypatch: pytes
     """Pillow counts those of the first page only."""
     picture(10, 10).save(tmp_path / "scan.tif", save_all=True, append_images=[picture(400, 400)])
     monkeypatch.setattr(prep, "MAX_PIXELS", 100_000)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)  # PREP sets it for its process
     with pytest.raises(BadDocument, match="160,000 points"):
         prepared(tmp_path / "scan.tif", tmp_path / "room")
 
